@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from forking import MODULES, forked_command
 
@@ -63,6 +64,21 @@ class Toy:
             capture_output=True,
             timeout=600,
         )
+
+    def done(self, name: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        """Runs a command that must succeed."""
+        result = self.run(name, *arguments, **options)
+        assert result.returncode == 0, result.stderr.decode()
+        return result
+
+    def refused(self, name: str, *arguments: str, **options: Any) -> str:
+        """Runs a command that must end with a line of error; returns it without the name of the command."""
+        result = self.run(name, *arguments, **options)
+        errors = result.stderr.decode()
+        assert (result.returncode, result.stdout) == (2, b"") and "Traceback" not in errors, errors
+        *others, line = errors.splitlines()
+        assert [one for one in others if one.startswith(f"{name}: ")] == [] and line.startswith(f"{name}: ")
+        return line.removeprefix(f"{name}: ")
 
     def data(self) -> list[str]:
         """Returns the overrides that select the corpus."""

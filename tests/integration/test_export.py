@@ -16,8 +16,7 @@ ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra export is not
 
 def test_an_export_and_its_report(toy: Toy, trained: Path, tmp_path: Path) -> None:
     output = tmp_path / "exported"
-    result = toy.run("nmt-export", f"model_dir={trained}", f"output={output}", fresh=True)
-    assert result.returncode == 0, result.stderr.decode()
+    result = toy.done("nmt-export", f"model_dir={trained}", f"output={output}", fresh=True)
     assert result.stdout == b""
     report = json.loads((output / "export.json").read_text())
     assert report["compared_on"] == "validation data of the model" and report["sentences"] == 20
@@ -28,18 +27,12 @@ def test_an_export_and_its_report(toy: Toy, trained: Path, tmp_path: Path) -> No
     (found,) = translator.translate_batch([pieces.encode("bada feno", out_type=str)], max_decoding_length=9)
     assert 0 < len(found.hypotheses[0]) <= 9
 
-    read = toy.run("nmt-translate", f"model_dir={output}", text="bada\n")
-    assert read.returncode == 2
-    assert read.stderr.decode() == (
-        f"nmt-translate: model_dir={output}: is an export for CTranslate2. Give the model that it was made "
-        "from. nmt-translate and nmt-serve also read the export, with backend=ctranslate2.\n"
+    assert toy.refused("nmt-translate", f"model_dir={output}", text="bada\n") == (
+        f"model_dir={output}: is an export for CTranslate2. Give the model that it was made from. "
+        "nmt-translate and nmt-serve also read the export, with backend=ctranslate2."
     )
-
-    again = toy.run("nmt-export", f"model_dir={trained}", f"output={output}")
-    assert again.returncode == 2
-    assert again.stderr.decode() == (
-        f"nmt-export: output={output}: already exists. Choose another name, or remove it.\n"
-    )
+    again = toy.refused("nmt-export", f"model_dir={trained}", f"output={output}")
+    assert again == f"output={output}: already exists. Choose another name, or remove it."
 
 
 def ids_by_the_readme(folder: Path, text: str) -> list[list[int]]:
@@ -52,10 +45,8 @@ def ids_by_the_readme(folder: Path, text: str) -> list[list[int]]:
 def test_a_model_with_tags_is_compared_with_them(toy: Toy, tmp_path: Path) -> None:
     run, output = tmp_path / "run", tmp_path / "exported"
     tags = [f"data.{split}.tag=<2yy>" for split in ("train", "valid", "test")]
-    trained = toy.run("nmt-train", *toy.small(f"run_dir={run}", *tags))
-    assert trained.returncode == 0, trained.stderr.decode()
-    result = toy.run("nmt-export", f"model_dir={run}", f"output={output}")
-    assert result.returncode == 0, result.stderr.decode()
+    toy.done("nmt-train", *toy.small(f"run_dir={run}", *tags))
+    toy.done("nmt-export", f"model_dir={run}", f"output={output}")
     report = json.loads((output / "export.json").read_text())
     assert report["compared_on"] == "validation data of the model" and report["sentences"] == 20
     card = (output / "README.md").read_text()

@@ -212,8 +212,7 @@ def test_killed_and_resumed_by_command(base: Path, toy: Toy, tmp_path: Path) -> 
         *("training.checkpoint_every=10", "training.validate_every=50", "training.threads=1"),
         *("training.devices=1", "training.schedule.name=constant", "training.schedule.warmup_updates=0"),
     ]
-    done = toy.run("nmt-train", *options, f"run_dir={tmp_path / 'whole'}")
-    assert done.returncode == 0, done.stderr.decode()
+    toy.done("nmt-train", *options, f"run_dir={tmp_path / 'whole'}")
     run = tmp_path / "parts"
     kills = 0
     while kills < 3:
@@ -233,8 +232,7 @@ def test_killed_and_resumed_by_command(base: Path, toy: Toy, tmp_path: Path) -> 
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
         kills += 1
-    done = toy.run("nmt-train", *options, f"run_dir={run}")
-    assert done.returncode == 0, done.stderr.decode()
+    done = toy.done("nmt-train", *options, f"run_dir={run}")
     assert b"resuming" in done.stderr
     for file in ("model", "optimizer"):
         name = f"checkpoints/update-00000150/{file}.safetensors"

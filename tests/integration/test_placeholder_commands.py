@@ -26,14 +26,13 @@ def run(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
             strings = chosen.sample(STRINGS, 2)
             lines[number] = " ".join([*strings[:: 1 - 2 * side], lines[number]])
         (toy.folder / f"strings.{ending}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    result = toy.run(
+    toy.done(
         "nmt-train",
         *toy.small("data.train.source=strings.src", "data.train.target=strings.tgt"),
         "data.placeholders=true",
         "data.tokenizer.vocab_size=424",
         "run_dir=masked",
     )
-    assert result.returncode == 0, result.stderr.decode()
     return toy.folder / "masked"
 
 
@@ -67,11 +66,10 @@ def test_every_string_is_there_once(run: Path, toy: Toy, option: str, copies: in
         "",
         "%" * 999,
     ]
-    result = toy.run(
+    result = toy.done(
         "nmt-translate", "model_dir=masked", "threads=1", "decoding.max_length_offset=5",
         "decoding.max_sentences=16", option, text="".join(f"{line}\n" for line in [*lines, *hostile]),
     )  # fmt: skip
-    assert result.returncode == 0, result.stderr.decode()
     texts = result.stdout.decode().split("\n")[:-1]
 
     def translation(text: str) -> str:
@@ -104,24 +102,15 @@ def test_from_python(run: Path, toy: Toy, said: pytest.LogCaptureFixture) -> Non
 def test_a_prompt(run: Path, toy: Toy) -> None:
     """Lines from a pipe are translated as they arrive, as typed lines are."""
     options = ["model_dir=masked", "threads=1", "scores=true"]
-    result = toy.run("nmt-translate", *options, text="{x}\nbo <b>ba</b>\n")
-    assert result.returncode == 0, result.stderr.decode()
+    result = toy.done("nmt-translate", *options, text="{x}\nbo <b>ba</b>\n")
     first, second = result.stdout.decode().split("\n")[:-1]
     assert first == "0.0000\t{x}"
     assert second.count("<b>") == second.count("</b>") == 1
 
 
 def test_a_vocabulary_of_another_model(run: Path, toy: Toy) -> None:
-    result = toy.run(
-        "nmt-train", *toy.small("data.tokenizer.path=masked", "run_dir=refused", "prepare_only=true")
-    )
-    assert result.returncode == 2
-    assert (
-        result.stderr.decode()
-        .strip()
-        .splitlines()[-1]
-        .endswith(
-            "data.placeholders=false: the vocabulary of masked has placeholders. Set data.placeholders=true."
-        )
+    options = toy.small("data.tokenizer.path=masked", "run_dir=refused", "prepare_only=true")
+    assert toy.refused("nmt-train", *options).endswith(
+        "data.placeholders=false: the vocabulary of masked has placeholders. Set data.placeholders=true."
     )
     assert not (toy.folder / "refused").exists()

@@ -69,8 +69,7 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
     ]
 
     def trained(name: str, *more: str) -> dict[str, object]:
-        result = plugged.run("nmt-train", *plugged.small(f"run_dir={tmp_path / name}", *options, *more))
-        assert result.returncode == 0, result.stderr.decode()
+        plugged.done("nmt-train", *plugged.small(f"run_dir={tmp_path / name}", *options, *more))
         return load_file(tmp_path / name / "model" / "model.safetensors")
 
     straight = trained("straight", "training.max_updates=8")
@@ -90,21 +89,15 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
 
     model = f"model_dir={tmp_path / 'straight'}"
     text = (plugged.folder / "test.src").read_bytes()
-    translated = plugged.run("nmt-translate", model, "plugins=[my_nmt]", text=text)
-    assert translated.returncode == 0, translated.stderr.decode()
+    translated = plugged.done("nmt-translate", model, "plugins=[my_nmt]", text=text)
     assert translated.stdout.count(b"\n") == text.count(b"\n")
-    scored = plugged.run(
-        "nmt-eval", model, "plugins=[my_nmt]", "evaluation.metrics=[bleu,copied]", "json=-.json"
-    )
-    assert scored.returncode == 0, scored.stderr.decode()
+    plugged.done("nmt-eval", model, "plugins=[my_nmt]", "evaluation.metrics=[bleu,copied]", "json=-.json")
     scores = json.loads((plugged.folder / "-.json").read_text())
     same = map(bytes.__eq__, translated.stdout.splitlines(), text.splitlines())
     assert scores["copied"] == pytest.approx(100 * sum(same) / text.count(b"\n"))
 
-    refused = plugged.run("nmt-translate", model, text=text)
-    assert refused.returncode == 2
-    assert refused.stderr.decode().splitlines()[-1] == (
-        "nmt-translate: model.architecture=mean_pooling: there is no architecture mean_pooling. "
+    assert plugged.refused("nmt-translate", model, text=text) == (
+        "model.architecture=mean_pooling: there is no architecture mean_pooling. "
         "Choose from transformer, rnn_attention. The model was trained with plugins=[my_nmt]. Add that."
     )
 
@@ -112,8 +105,7 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
 def test_an_encoding_and_a_score_learn(plugged: Toy, tmp_path: Path) -> None:
     options = ["plugins=[my_nmt]", "model.positions.name=distances", "training.max_updates=2"]
     options += ["model.positions.options.furthest=8", "model.attention=nearness"]
-    result = plugged.run("nmt-train", *plugged.small(f"run_dir={tmp_path / 'run'}", *options))
-    assert result.returncode == 0, result.stderr.decode()
+    plugged.done("nmt-train", *plugged.small(f"run_dir={tmp_path / 'run'}", *options))
     weights = load_file(tmp_path / "run" / "model" / "model.safetensors")
     for side in ("encoder", "decoder"):
         table = weights[f"{side}_positions.table"]
@@ -125,8 +117,7 @@ def test_an_encoding_and_a_score_learn(plugged: Toy, tmp_path: Path) -> None:
 def test_a_second_loss_trains_one_head_to_align(plugged: Toy, tmp_path: Path) -> None:
     def final_record(name: str, *more: str) -> dict[str, float]:
         options = ["plugins=[my_nmt]", "model.dropout=0", "training.rdrop=1", *more]
-        result = plugged.run("nmt-train", *plugged.small(f"run_dir={tmp_path / name}", *options))
-        assert result.returncode == 0, result.stderr.decode()
+        plugged.done("nmt-train", *plugged.small(f"run_dir={tmp_path / name}", *options))
         records = map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
         return {one["kind"]: one for one in records}
 
@@ -137,9 +128,8 @@ def test_a_second_loss_trains_one_head_to_align(plugged: Toy, tmp_path: Path) ->
     assert difference > 0.1 > abs(plain["train"]["objective"] - plain["train"]["loss"])
     assert aligned["valid"]["loss"] != plain["valid"]["loss"]  # other weights
     small = plugged.small(f"run_dir={tmp_path / 'rnn'}", "plugins=[my_nmt]", *options)
-    refused = plugged.run("nmt-train", *small, "model.architecture=rnn_attention")
-    assert refused.returncode == 2 and refused.stderr.decode().splitlines()[-1] == (
-        "nmt-train: training.objective.name=alignment: needs attention_layers, which "
+    assert plugged.refused("nmt-train", *small, "model.architecture=rnn_attention") == (
+        "training.objective.name=alignment: needs attention_layers, which "
         "model.architecture=rnn_attention does not have. Choose another objective or architecture."
     )
 
@@ -148,16 +138,10 @@ def test_a_start_from_a_model_names_its_plugins(plugged: Toy, tmp_path: Path) ->
     base = tmp_path / "base"
     options = ["model.positions.name=distances", "model.positions.options.furthest=8"]
     small = plugged.small(f"run_dir={base}", "training.max_updates=2", *options)
-    first = plugged.run("nmt-train", "plugins=[my_nmt]", *small)
-    assert first.returncode == 0, first.stderr.decode()
+    plugged.done("nmt-train", "plugins=[my_nmt]", *small)
     kept = [one for one in plugged.small() if not one.startswith(("model", "data.tokenizer"))]
-    refused = plugged.run("nmt-train", *kept, f"start_from={base}", f"run_dir={tmp_path / 'next'}")
-    assert refused.returncode == 2
-    assert (
-        refused.stderr.decode()
-        .splitlines()[-1]
-        .endswith(f"The model in {base} was trained with plugins=[my_nmt]. Add that.")
-    )
+    refused = plugged.refused("nmt-train", *kept, f"start_from={base}", f"run_dir={tmp_path / 'next'}")
+    assert refused.endswith(f"The model in {base} was trained with plugins=[my_nmt]. Add that.")
 
 
 def test_plugins_are_a_list_in_python_too() -> None:
@@ -186,8 +170,7 @@ def test_encodings_of_all_kinds_train_in_two_ranks_resume_translate_and_evaluate
     ]
 
     def trained(name: str, *more: str) -> dict[str, object]:
-        result = toy.run("nmt-train", *toy.small(f"run_dir={tmp_path / name}", *options, *more))
-        assert result.returncode == 0, result.stderr.decode()
+        toy.done("nmt-train", *toy.small(f"run_dir={tmp_path / name}", *options, *more))
         return load_file(tmp_path / name / "model" / "model.safetensors")
 
     straight = trained("straight", "training.max_updates=4")
@@ -225,34 +208,26 @@ decoding:
     run = tmp_path / "run"
     small = [option for option in plugged.small() if not option.startswith("training.max_updates=")]
     command = ("nmt-train", "--config-dir", str(tmp_path), "experiment=mine", *small, f"run_dir={run}")
-    trained = plugged.run(*command)
-    assert trained.returncode == 0, trained.stderr.decode()
+    plugged.done(*command)
     records = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     assert [one["learning_rate"] for one in records if one["kind"] == "train"] == [0.00025]
 
     model, text = f"model_dir={run}", (plugged.folder / "test.src").read_bytes()
     words = [line.split() for line in (run / "test.hypotheses.txt").read_text().splitlines()]
     assert any(words) and all(len(set(line)) == len(line) for line in words)
-    free = plugged.run("nmt-translate", model, "decoding.processors.repetition=null", text=text)
-    assert free.returncode == 0, free.stderr.decode()
+    free = plugged.done("nmt-translate", model, "decoding.processors.repetition=null", text=text)
     assert free.stdout != (run / "test.hypotheses.txt").read_bytes()
     same = plugged.run("nmt-translate", model, "plugins=[my_nmt]", text=text)
     assert same.stdout == (run / "test.hypotheses.txt").read_bytes()
 
     unknown = "there is no processor repetition. Choose from no_repeat_ngram."
-    for refused, line in (
-        (
-            plugged.run("nmt-translate", model, text=text),
-            f"nmt-translate: decoding.processors.repetition: {unknown} "
-            "The model was trained with plugins=[my_nmt]. Add that.",
-        ),
-        (
-            plugged.run(*command, "plugins=[]", "training.max_updates=4"),
-            f"nmt-train: decoding.processors.repetition: {unknown} "
-            f"The run in {run} was started with plugins=[my_nmt]. Add that.",
-        ),
-    ):
-        assert refused.returncode == 2 and refused.stderr.decode().splitlines()[-1] == line
+    assert plugged.refused("nmt-translate", model, text=text) == (
+        f"decoding.processors.repetition: {unknown} The model was trained with plugins=[my_nmt]. Add that."
+    )
+    assert plugged.refused(*command, "plugins=[]", "training.max_updates=4") == (
+        f"decoding.processors.repetition: {unknown} The run in {run} was started with plugins=[my_nmt]. "
+        "Add that."
+    )
 
 
 def test_an_edited_rule_cleans_again(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,8 +256,7 @@ RULES[First.name] = First
         module.write_text(rule.replace("LETTER", letter))
         run = tmp_path / f"run-{letter}"
         options = toy.small(f"run_dir={run}", "plugins=[my_rules]", "prepare_only=true")
-        result = toy.run("nmt-train", *options)
-        assert result.returncode == 0, result.stderr.decode()
+        toy.done("nmt-train", *options)
         report = json.loads((run / "data_report.json").read_text())
         return int({rule["name"]: rule["dropped"] for rule in report["rules"]}["first_letter"])
 
@@ -305,9 +279,8 @@ def test_a_wrong_name_is_one_line(plugged: Toy, package: Path, names: str, line:
     (package / "twice.py").write_text(
         "from nmt.model import MODELS, Seq2Seq\nMODELS['transformer'] = type('T', (Seq2Seq,), {})\n"
     )
-    result = plugged.run("nmt-train", *plugged.small("run_dir=plugged", f"plugins={names}"))
-    assert result.returncode == 2 and "Traceback" not in result.stderr.decode()
-    assert result.stderr.decode().splitlines()[-1].startswith(f"nmt-train: {line}")
+    refused = plugged.refused("nmt-train", *plugged.small("run_dir=plugged", f"plugins={names}"))
+    assert refused.startswith(line)
     assert not (plugged.folder / "plugged").exists()
 
 

@@ -446,20 +446,14 @@ def test_several_models(server: Server, toy: Toy, trained: Path, tmp_path: Path)
     ],
 )
 def test_wrong_options(toy: Toy, trained: Path, options: tuple[str, ...], message: str) -> None:
-    refused = toy.run("nmt-serve", "port=0", *options)
-    assert (refused.returncode, refused.stdout) == (2, b"")
-    [line] = refused.stderr.decode().splitlines()
-    assert line.startswith(f"nmt-serve: {message}")
+    assert toy.refused("nmt-serve", "port=0", *options).startswith(message)
 
 
 def test_a_port_in_use(toy: Toy, trained: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        refused = toy.run("nmt-serve", f"model_dir={trained}", f"port={port}")
-    assert (refused.returncode, refused.stderr.decode()) == (
-        2,
-        f"nmt-serve: port={port}: this port is in use. Give another one, or port=0 for a free one.\n",
-    )
+        refused = toy.refused("nmt-serve", f"model_dir={trained}", f"port={port}")
+    assert refused == f"port={port}: this port is in use. Give another one, or port=0 for a free one."
 
 
 def test_without_the_extra(toy: Toy, trained: Path, tmp_path: Path) -> None:

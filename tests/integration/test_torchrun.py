@@ -90,8 +90,7 @@ def nothing_left_running() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def alone(toy: Toy) -> dict[str, torch.Tensor]:
     """The final weights of a run with a single process."""
-    result = toy.run("nmt-train", *toy.small("run_dir=alone", "training.devices=1", *OPTIONS))
-    assert result.returncode == 0, result.stderr.decode()
+    toy.done("nmt-train", *toy.small("run_dir=alone", "training.devices=1", *OPTIONS))
     return read_weights(toy.folder / "alone" / LAST)
 
 
