@@ -126,19 +126,13 @@ def test_a_stop_while_a_metric_scores(data: Path, tmp_path: Path, monkeypatch: p
             {"validate_metrics": ["blue"]},
             "training.validate_metrics=[blue]: there is no metric blue. Choose ",
         ),
-        (
-            {"evaluation": EvaluationConfig(metrics=["blue"])},
-            "evaluation.metrics=[blue]: there is no metric ",
-        ),
         ({"criterion": "comet"}, "evaluation.comet.command: not set, but the metric comet requires it. "),
     ],
 )
 def test_mistakes_are_found_before_the_data_are_read(
     options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    evaluation = options.get("evaluation", EvaluationConfig())
-    training = {key: value for key, value in options.items() if key != "evaluation"}
     with pytest.raises(UserError) as caught:
-        train(replace(toy_config(tmp_path / "no", tmp_path / "run", **training), evaluation=evaluation))
+        train(toy_config(tmp_path / "no", tmp_path / "run", **options))
     assert str(caught.value).startswith(message)
     assert not (tmp_path / "run").exists()

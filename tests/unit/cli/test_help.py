@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from nmt.cli.help import help_text
@@ -29,20 +26,6 @@ def test_groups_and_choices_are_told() -> None:
     assert "experiment=            multi30k, quickstart, wmt14_en_de_base" in text
     assert "post|pre." in text
     assert "\n    data.train.corpora.NAME.weight=null" in text and "How often each pair is drawn" in text
-
-
-@pytest.mark.parametrize("module", ["train", "translate", "evaluate"])
-def test_help_imports_nothing_heavy(module: str) -> None:
-    code = (
-        f"import sys; sys.argv=['nmt', '--help']; from nmt.cli.{module} import main\n"
-        "try: main()\nexcept SystemExit as end: assert end.code == 0\n"
-        "heavy = {'torch', 'hydra', 'datasets', 'sacrebleu', 'sentencepiece', 'numpy', 'jinja2'}\n"
-        "heavy &= set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert "Options (key=value, with their defaults" in result.stdout
 
 
 def test_an_optional_section_has_no_name_of_its_own() -> None:
