@@ -40,17 +40,23 @@ def one_ceiling() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def cache_of_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy corpus for trainings in this process; no test changes it."""
+    return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder, empty at first."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True)
-def own_cache(cache_of_module: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Gives the tests of a file one cache folder: the data that they share are prepared once."""
-    monkeypatch.setenv("NMT_CACHE", os.fspath(cache_of_module))
-    return cache_of_module
+def own_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Gives all tests one cache folder: the data that they share are prepared once."""
+    monkeypatch.setenv("NMT_CACHE", os.fspath(shared_cache))
+    return shared_cache
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import torch
 from commands import Toy
 from safetensors.torch import load_file
 from test_resume import assert_same_run, stop_after, validations
-from toy import toy_config, write_toy
+from toy import toy_config
 
 from nmt.bundle import load_bundle
 from nmt.config import Average, AveragingConfig, Resume, TokenizerConfig, TrainConfig
@@ -25,11 +25,6 @@ from nmt.runtime.hub import find_model_folder
 from nmt.training.run import train
 from nmt.training.state.warm_start import initial_model, with_vocabulary
 from nmt.training.trainer import Trainer
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
 
 
 def config(data: Path, run: Path, **options: Any) -> TrainConfig:

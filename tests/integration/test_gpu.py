@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from commands import Toy
-from toy import toy_config, write_toy
+from toy import toy_config
 
 from nmt.bundle import read_config, read_weights
 from nmt.config import ModelConfig, OptimizerConfig, Precision, Sharding, TrainingConfig
@@ -28,11 +28,6 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 GPU = torch.device("cuda", 0)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
 
 
 def losses(data: Path, run: Path, precision: Precision) -> list[float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy import toy_config, write_toy
+from toy import toy_config
 
 from nmt.config import AveragingConfig, EvaluationConfig
 from nmt.errors import UserError
@@ -30,11 +30,6 @@ class Letters(Metric):
         Letters.seen.append(sources)
         pairs = list(zip(hypotheses, sources, strict=True))
         return sum(abs(len(ours) - len(source)) for ours, source in pairs) / len(pairs)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=20)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from toy import toy_config, write_toy
+from toy import toy_config
 
 from nmt.bundle import read_config, read_weights
 from nmt.config import (
@@ -74,11 +74,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "micro_batches": 2,
     },
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
 
 
 @pytest.fixture(scope="module", autouse=True)

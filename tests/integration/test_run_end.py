@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from test_resume import assert_same_run, progress
-from toy import toy_config, write_toy
+from toy import toy_config
 
 from nmt.config import Average, AveragingConfig, ScheduleConfig
 from nmt.errors import UserError
@@ -20,11 +20,6 @@ from nmt.training.validation import Validator
 
 FLAT = ScheduleConfig(name="constant", peak=1e-30, warmup_updates=0)
 """The weights do not change, and no validation is better than the first."""
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
 
 
 def test_stop_in_the_last_validation(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy import toy_config, write_toy
+from toy import toy_config
 
 from nmt.runtime.signals import STOP_SIGNALS, Terminated, raise_on_stop_signals
 from nmt.training import finish, run
@@ -17,11 +17,6 @@ from nmt.training.processes.launcher import launch
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("data"), train=300, held_out=4)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from toy import toy_config, write_toy
+from toy import toy_config
 
 from nmt.bundle import load_bundles, read_weights
 from nmt.config import DecodingConfig, ModelConfig, PositionsConfig
@@ -25,11 +25,6 @@ SCORES = {
 }
 QUICK = {"relative", "gru"}
 VARIANTS = {**{name: ModelConfig(positions=PositionsConfig(name)) for name in POSITIONS}, **SCORES}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("data"), train=300, held_out=6)
 
 
 @pytest.mark.parametrize(
