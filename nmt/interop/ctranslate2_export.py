@@ -16,7 +16,7 @@ from nmt.bundle import Bundle
 from nmt.config import Activation, ModelConfig, Norm
 from nmt.data.subwords.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID, UNK_ID
-from nmt.interop.interfaces import Exporter, tags_before
+from nmt.interop.interfaces import Exporter, tag_example
 from nmt.interop.parity import equally_probable
 from nmt.model.positions import Places, Positions
 from nmt.model.transformer import Transformer
@@ -87,9 +87,7 @@ class CTranslate2Exporter(Exporter):
         """See `Exporter.usage`."""
         names = _model_files(joint=bundle.tokenizer.joint)
         text = _USAGE.replace("SOURCE_MODEL", names[0]).replace("TARGET_MODEL", names[1])
-        text = text.replace("QUANTIZATION", quantization)
-        tags = tags_before(bundle)
-        return text + _TAGGED.replace("TAG", tags[0]) if tags else text
+        return text.replace("QUANTIZATION", quantization) + tag_example(bundle, _TAGGED)
 
 
 _USAGE = """\
@@ -113,12 +111,8 @@ print([target.decode(result.hypotheses[0]) for result in results])
 """
 
 
-_TAGGED = """
-A tag is one piece, before the pieces of the text. Within the text, SentencePiece would cut it differently:
-
-```python
+_TAGGED = """\
 pieces = [["TAG", *sentence] for sentence in source.encode(["A sentence."], out_type=str)]
-```
 """
 
 

@@ -198,13 +198,22 @@ ENGINES: Registry[type[Engine]] = Registry("backend")
 """Name of the engine → engine."""
 
 
-def tags_before(bundle: Bundle) -> list[str]:
-    """Returns the tags of a model that are one piece before those of the text, in the order of their ids.
+_TAG_EXAMPLE = """
+A tag is one piece, before the pieces of the text. Within the text, SentencePiece would cut it differently:
 
-    SentencePiece cuts them in another way as part of a text: it puts the piece of a space before them.
+```python
+{}```
+"""
+
+
+def tag_example(bundle: Bundle, code: str) -> str:
+    """Returns a paragraph about tags; empty if the model has no tag that is one piece before the text.
+
+    `code` shows how to put the tag TAG before the pieces of a text.
     """
     tokenizer = bundle.tokenizer
-    return [tag for tag in tokenizer.source_symbols if tokenizer.split_tag(tag)[0]]
+    tags = [tag for tag in tokenizer.source_symbols if tokenizer.split_tag(tag)[0]]
+    return _TAG_EXAMPLE.format(code.replace("TAG", tags[0])) if tags else ""
 
 
 def require_packages(option: str, packages: Sequence[str]) -> None:

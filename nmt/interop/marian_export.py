@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from nmt.bundle import Bundle
 from nmt.config import ModelConfig, Norm, Tie
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
-from nmt.interop.interfaces import Exporter, tags_before
+from nmt.interop.interfaces import Exporter, tag_example
 from nmt.interop.marian_model import LAYOUT_KEY, MarianModel, halves_order, quiet, theirs_of
 from nmt.model.positions import SineOrder, Sinusoidal
 from nmt.model.transformer import Transformer
@@ -67,7 +66,7 @@ class MarianExporter(Exporter):
         assert isinstance(bundle.model, Transformer)
         setattr(settings, LAYOUT_KEY, bundle.model.encoder_positions.options.layout.value)
         model: Any = MarianMTModel(settings)
-        model.load_state_dict(_state(bundle, model))
+        _load_weights(model, bundle)
         options: Any = GenerationConfig  # it has no annotations
         model.generation_config = options(
             bos_token_id=BOS_ID,
@@ -88,8 +87,7 @@ class MarianExporter(Exporter):
 
     def usage(self, bundle: Bundle, quantization: str) -> str:
         """See `Exporter.usage`."""
-        tags = tags_before(bundle)
-        return _USAGE + _TAGGED.replace("TAG", tags[0]) if tags else _USAGE
+        return _USAGE + tag_example(bundle, _TAGGED)
 
 
 _USAGE = """\
@@ -106,14 +104,10 @@ print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 """
 
 
-_TAGGED = """
-A tag is one piece, before the pieces of the text. Within the text, SentencePiece would cut it differently:
-
-```python
+_TAGGED = """\
 tag = tokenizer.convert_tokens_to_ids("TAG")
 tagged = [[tag, *ids] for ids in tokenizer(["A sentence."]).input_ids]
 batch = tokenizer.pad({"input_ids": tagged}, return_tensors="pt")
-```
 """
 
 
@@ -149,16 +143,15 @@ def marian_config(
     )
 
 
-def _state(bundle: Bundle, theirs: Any) -> dict[str, Tensor]:
+def _load_weights(theirs: Any, bundle: Bundle) -> None:
+    """Copies the weights of a model into a `MarianMTModel`."""
     model, config = bundle.model, bundle.config.model
     assert isinstance(model, Transformer)
     encoding: Sinusoidal.Options = model.encoder_positions.options
     order = torch.arange(config.d_model)
     if encoding.layout is SineOrder.interleaved:
         order = halves_order(config.d_model)
-    state = dict(theirs.state_dict())
     own = {name: weight.detach() for name, weight in model.state_dict().items()}
-    known = dict(theirs_of(config, own, order))
     target = model.target_embedding.weight.detach()[:, order]
     source = target if model.source_embedding is None else model.source_embedding.weight.detach()[:, order]
     bias = model.output_bias
@@ -169,15 +162,11 @@ def _state(bundle: Bundle, theirs: Any) -> dict[str, Tensor]:
         "lm_head.weight": model.output_weight.detach()[:, order],
         "final_logits_bias": torch.zeros(1, len(target)) if bias is None else bias.detach()[None],
     }
-    for name in state:
-        if name in known:
-            state[name] = known.pop(name)
-        elif name in embeddings:
-            state[name] = embeddings[name]
-        else:
-            assert "embed_positions" in name, name
-    assert not known, sorted(known)
-    return state
+    names = theirs.state_dict().keys()
+    state = {name: weight for name, weight in embeddings.items() if name in names}
+    others = theirs.load_state_dict(state | dict(theirs_of(config, own, order)), strict=False)
+    assert not others.unexpected_keys, others
+    assert all("embed_positions" in name for name in others.missing_keys), others
 
 
 def _write_tokenizer(bundle: Bundle, folder: Path, max_length: int) -> None:

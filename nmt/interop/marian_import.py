@@ -29,12 +29,7 @@ from nmt.runtime.hub import brief
 from nmt.runtime.os_errors import read_errors
 from nmt.runtime.streams import log
 
-_ACTIVATIONS = {
-    "relu": Activation.relu,
-    "gelu": Activation.gelu,
-    "silu": Activation.silu,
-    "swish": Activation.silu,
-}
+_ACTIVATIONS = {activation.value: activation for activation in Activation} | {"swish": Activation.silu}
 _CONFIG, _SOURCE_MODEL, _TARGET_MODEL = "config.json", "source.spm", "target.spm"
 _SOURCE_LIST, _TARGET_LIST, _TOKENIZER = "vocab.json", "target_vocab.json", "tokenizer_config.json"
 _SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -67,7 +62,7 @@ class MarianImporter(Importer):
             model = _model_config(folder, config)
         numbering = pieces.numbering(folder, config)
         with _loading_errors(folder):
-            engine = MarianModel(folder, None if numbering.is_identity else numbering)
+            engine = MarianModel(folder, numbering)
         state = {name: weight.detach() for name, weight in engine.model.state_dict().items()}
         model, weights = _weights(model, state, numbering)
         longest = config.max_position_embeddings

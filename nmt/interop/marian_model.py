@@ -8,6 +8,7 @@ of a product have another order then, so results agree up to rounding.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -74,10 +75,9 @@ class MarianModel:
             model: Any = MarianMTModel.from_pretrained(folder, dtype=torch.float32)
         self.model = model.eval()
         self._source = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
-        self._has_our_ids = numbering is None
-        if numbering is None:
-            config = self.model.config
-            numbering = Numbering(range(config.vocab_size), range(config.decoder_vocab_size))
+        config = self.model.config
+        numbering = numbering or Numbering(range(config.vocab_size), range(config.decoder_vocab_size))
+        self._has_our_ids = numbering.is_identity
         self._to_source, self._to_target = numbering.source, numbering.target
         # The first number of an id: that of PAD rather than of BOS.
         self._from_source, self._from_target = (
@@ -169,7 +169,7 @@ def _padded(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[Tensor, Tensor
     """Returns (B, L) ids, filled up with `pad`, and their mask."""
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
-    lengths = torch.tensor([len(row) for row in rows])
+    lengths = torch.tensor([*map(len, rows)])
     return ids, (torch.arange(longest) < lengths[:, None]).long()
 
 
@@ -190,6 +190,12 @@ class Module(NamedTuple):
     ours: str
     theirs: tuple[str, ...]
     reads: bool
+
+    def permuted(self, weight: Tensor, order: Tensor) -> Tensor:
+        """Returns its matrix or its bias with the dimensions of hidden states in another order (D,)."""
+        if not self.reads:
+            return weight[order]
+        return weight[:, order] if weight.dim() == 2 else weight
 
 
 def modules(config: ModelConfig) -> Iterator[Module]:
@@ -215,28 +221,18 @@ def modules(config: ModelConfig) -> Iterator[Module]:
 
 def theirs_of(config: ModelConfig, ours: Mapping[str, Tensor], order: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yields the weights of all layers under their names; `order` (D,) has ours for their dimensions."""
-    for module in modules(config):
-        for kind in ("weight", "bias"):
-            parts = ours[f"{module.ours}.{kind}"].chunk(len(module.theirs))
-            for name, part in zip(module.theirs, parts, strict=True):
-                if not module.reads:
-                    part = part[order]
-                elif kind == "weight":
-                    part = part[:, order]
-                yield f"{name}.{kind}", part
+    for module, kind in itertools.product(modules(config), ("weight", "bias")):
+        weight = module.permuted(ours[f"{module.ours}.{kind}"], order)
+        names = [f"{name}.{kind}" for name in module.theirs]
+        yield from zip(names, weight.chunk(len(names)), strict=True)
 
 
 def ours_of(config: ModelConfig, theirs: Mapping[str, Tensor], order: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yields the weights of all layers under our names; reverses `theirs_of`."""
     back = torch.argsort(order)
-    for module in modules(config):
-        for kind in ("weight", "bias"):
-            weight = torch.cat([theirs[f"{name}.{kind}"] for name in module.theirs])
-            if not module.reads:
-                weight = weight[back]
-            elif kind == "weight":
-                weight = weight[:, back]
-            yield f"{module.ours}.{kind}", weight
+    for module, kind in itertools.product(modules(config), ("weight", "bias")):
+        weight = torch.cat([theirs[f"{name}.{kind}"] for name in module.theirs])
+        yield f"{module.ours}.{kind}", module.permuted(weight, back)
 
 
 def halves_order(d_model: int) -> Tensor:

@@ -101,12 +101,13 @@ def _exported(
     """Writes an export with its report and its card; returns the report."""
     if reason := exporter.reason_against(bundle):
         raise UserError(f"{key}={config.format}: {bundle.folder} can't be exported: {reason}.")
-    limits = [config.max_length, bundle.config.decoding.max_source_tokens]
-    limits += [limit for limit in (bundle.model.max_source_len, bundle.model.max_target_len) if limit]
-    text = comparable_text(_pairs(config, bundle), bundle.tokenizer, min(limits), config.check_sentences)
+    limits = config.max_length, bundle.model.max_source_len, bundle.model.max_target_len
+    longest = min(limit for limit in limits if limit is not None)
+    longest_read = min(longest, bundle.config.decoding.max_source_tokens)
+    text = comparable_text(_pairs(config, bundle), bundle.tokenizer, longest_read, config.check_sentences)
     with fresh_folder(output) as fresh:
         record = record_of(bundle, config.format, config.quantization, config.max_length)
-        compared = _written_and_compared(config, exporter, bundle, text, fresh)
+        compared = _written_and_compared(config, exporter, bundle, text, longest, fresh)
         result = {"nmt": __version__, **to_plain(record), **compared}
         (fresh / EXPORT_REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
         write_sums(fresh)  # before the card, which a person may edit
@@ -140,16 +141,21 @@ def require_empty(output: Path, given: str) -> None:
 
 
 def _written_and_compared(
-    config: ExportConfig, exporter: Exporter, bundle: Bundle, text: ComparedText, folder: Path
+    config: ExportConfig,
+    exporter: Exporter,
+    bundle: Bundle,
+    text: ComparedText,
+    longest: int,
+    folder: Path,
 ) -> dict[str, Any]:
     """Writes an export into an empty folder; returns the result of its comparison with the model.
+
+    `longest` is the maximum number of tokens of a sentence, EOS counted.
 
     Raises:
         UserError: the export translates differently, or the quantised one loses too much BLEU.
     """
     exact, quantization = exporter.quantizations[0], config.quantization
-    limits = [config.max_length, bundle.model.max_source_len, bundle.model.max_target_len]
-    longest = min(limit for limit in limits if limit is not None)
 
     def written(place: Path, quantization: str) -> ForeignModel:
         log.info("Writing %s, %s", config.format, quantization)
