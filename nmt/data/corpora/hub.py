@@ -65,7 +65,7 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
         UserError: the data set, its configuration, revision, split or columns do not exist, or it is neither
             on the network nor in the cache.
     """
-    datasets = _quiet_datasets()
+    datasets, title = _quiet_datasets(), _title(data.hub)
     folder = local_folder(data.hub)
     if folder:
         _require_plain_name(f"data.hub.path={data.hub.path}", folder)
@@ -77,16 +77,13 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
     splits = [str(name) for name in (builder.config.data_files or builder.info.splits or ())]
     bases = [part.split("[")[0] for part in split.split("+")]
     if splits and not set(bases) <= set(splits):
-        raise UserError(
-            f"{key}.split={split}: not a split of {_title(data.hub)}, which has {', '.join(splits)}"
-        )
+        raise UserError(f"{key}.split={split}: not a split of {title}, which has {', '.join(splits)}")
     _prepare(datasets, builder, data.hub, local=folder is not None)
     try:
         dataset = builder.as_dataset(split=split)
     except ValueError as error:
         raise UserError(f"{key}.split={split}: {brief(error)}") from None
     schema = dataset.features.arrow_schema
-    title = _title(data.hub)
     keys = choose_keys(
         data, lambda name: arrow_type(schema, name, title) is not None, arrow_names(schema), title
     )
@@ -101,7 +98,7 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
         facts |= {"folder": folder.resolve().name, "files": [file_facts(file) for file in files]}
     else:
         facts |= {"hub": data.hub.path, "revision": builder.hash}
-    return HubSplit(f"{_title(data.hub)} {split}", facts, keys, dataset)
+    return HubSplit(f"{title} {split}", facts, keys, dataset)
 
 
 def local_folder(hub: HubConfig) -> Path | None:

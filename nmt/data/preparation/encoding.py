@@ -5,7 +5,7 @@ Encoding a shard stores the counts of lengths, length ratios and pieces in it, f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -82,11 +82,6 @@ def _tagged(side: Side, tag: int) -> Side:
     """Inserts the id of a tag before every sentence that is not empty."""
     nonempty = side.lengths() > 0
     return Side(np.insert(side.ids, side.offsets[:-1][nonempty], tag), side.offsets + offsets_of(nonempty))
-
-
-def masked_pairs(pairs: Callable[[], Iterator[tuple[str, str]]]) -> Iterator[tuple[str, str]]:
-    """Yields pairs with placeholders: the text from which a vocabulary with placeholders is learnt."""
-    return (mask_pair(*pair)[:2] for pair in pairs())
 
 
 def masked_lines(

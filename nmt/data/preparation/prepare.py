@@ -11,7 +11,7 @@ from typing import Any
 import sentencepiece as spm
 
 from nmt.config import DataConfig, TokenizerConfig
-from nmt.copying.strings import PLACEHOLDERS, VERSION
+from nmt.copying.strings import PLACEHOLDERS, VERSION, mask_pair
 from nmt.data.cache import cache_errors, cached_or_built, fingerprint, forget_unused
 from nmt.data.cleaning.clean_text import (
     Texts,
@@ -25,7 +25,7 @@ from nmt.data.cleaning.cleaner import CleaningReport, Rule, build_rules, rule_fa
 from nmt.data.corpora.corpus import HeldOut, is_given, read_held_out
 from nmt.data.corpora.mixture import apportioned, mean_draws
 from nmt.data.corpora.sources import Source, check_pieces, check_tags, known_tags, open_sources
-from nmt.data.preparation.encoding import Encoder, encoder_fingerprint, masked_lines, masked_pairs
+from nmt.data.preparation.encoding import Encoder, encoder_fingerprint, masked_lines
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.learning import num_characters, recommended_size, train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer
@@ -221,8 +221,11 @@ class _Stages:
             if self._existing is not None:
                 self._existing.save(part)
                 return {}
-            sample = partial(_sample, self._nonempty_texts(), self._config)
-            pairs = partial(masked_pairs, sample) if self._config.placeholders else sample
+
+            def pairs() -> Iterator[tuple[str, str]]:
+                sample = _sample(self._nonempty_texts(), self._config)
+                return (mask_pair(*pair)[:2] for pair in sample) if self._config.placeholders else sample
+
             train_tokenizer(pairs, self.tokenizer_options, part)
             return {}
 
