@@ -122,7 +122,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
 
     FakeTranslator.calls = []
     monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundles=lambda paths: [bundle]))
-    monkeypatch.setattr(LoadedModels, "translator", lambda *arguments: FakeTranslator(*arguments))
+    monkeypatch.setattr(LoadedModels, "readers", lambda *arguments: (FakeTranslator(*arguments), None))
     monkeypatch.setitem(
         sys.modules,
         "nmt.data.corpora.corpus",

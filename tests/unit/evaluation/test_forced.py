@@ -78,7 +78,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     )
     Stub.calls = []
     monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundles=lambda paths: [bundle]))
-    monkeypatch.setattr(LoadedModels, "pair_reader", lambda *arguments: Stub(*arguments))
+    monkeypatch.setattr(LoadedModels, "readers", lambda *arguments: (None, Stub(*arguments)))
     return config
 
 
