@@ -396,6 +396,6 @@ _LONGEST = 200  # characters of a name or a value
 
 
 def line(text: Any) -> str:
-    """Returns a value as score line of limited length without control characters."""
+    """Returns a value as a line of limited length without control characters."""
     whole = printable(" ".join(str(text).split()))
     return whole if len(whole) <= _LONGEST else f"{whole[:_LONGEST]}…"

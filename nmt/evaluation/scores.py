@@ -24,10 +24,7 @@ _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")  # k
 class Scores:
     """The scores of a set of hypotheses.
 
-    Attributes:
-        values: key of each metric → score; None if the metric can't score the set.
-        signatures: key of each metric → signature.
-        sentences: number of hypotheses.
+    The keys are those of the metrics. A value is None if the metric can't score the set.
     """
 
     values: Mapping[str, float | None]
@@ -149,8 +146,8 @@ class Comparison:
     """The comparison of a system with a baseline in every metric.
 
     Attributes:
-        differences: key of each metric → difference; None if the metric can't score the set.
-        signatures: key of each metric → signature of the test, with the number of resamples and the seed.
+        differences: by the key of each metric; None if the metric can't score the set.
+        signatures: of the tests, by the key of each metric.
         resamples: number of test sets that were drawn.
         seed: sacreBLEU's seed, 12345 or `$SACREBLEU_SEED`.
     """

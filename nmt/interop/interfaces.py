@@ -33,14 +33,9 @@ class ForeignModel(Protocol):
         ...
 
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
-        """Translates by greedy search.
+        """Returns the ids of the translations by greedy search.
 
-        Args:
-            sources: ids of each source, without EOS.
-            limits: the maximum number of target tokens of each, EOS counted.
-
-        Returns:
-            The ids of each translation, without EOS.
+        Sources and translations are without EOS; the limits of their target tokens count it.
         """
         ...
 
@@ -72,12 +67,8 @@ class Exporter(ABC):
     def write(self, bundle: Bundle, folder: Path, *, quantization: str, max_length: int) -> None:
         """Writes a model into an empty folder.
 
-        Args:
-            bundle: the model.
-            folder: the folder.
-            quantization: one of `quantizations`.
-            max_length: positions of the tables of an absolute encoding: the maximum number of tokens of a
-                sentence.
+        `max_length` is the number of positions of an absolute encoding: the maximum number of tokens of a
+        sentence.
 
         Raises:
             OSError: writing fails.
@@ -101,9 +92,7 @@ class Imported:
     """A model of another program, as one of `nmt`.
 
     Attributes:
-        model: its options.
-        weights: its weights, as in `state_dict`.
-        tokenizer: its vocabulary.
+        weights: as in `state_dict`.
         decoding: options of decoding that the model recommends.
         languages: the codes of its source and target language; None: it does not say.
         longest: the maximum number of tokens of a sentence that the other program can compute, EOS counted.
@@ -152,8 +141,6 @@ class LoadedModel:
     """A model that an engine has loaded.
 
     Attributes:
-        source_lang: code of the source language.
-        target_lang: code of the target language.
         decoding: the options of decoding that the model was tested with.
         threads: the number of threads of one process whose calls the engine computes side by side.
         translator: returns a translator with these options; raises a UserError if one is wrong or not
@@ -185,9 +172,7 @@ class Engine(ABC):
     def load(self, config: TranslateConfig | ServeConfig, model_dir: list[str]) -> LoadedModel:
         """Loads a model, or several models that translate together.
 
-        Args:
-            config: options for which `check` has passed.
-            model_dir: the folders, in place of `config.model_dir`.
+        `check` has passed for the options. The folders are in `model_dir`, not in `config.model_dir`.
 
         Raises:
             UserError: a folder is not a model folder or is damaged, or the device is not available.

@@ -177,7 +177,7 @@ class _Pieces:
     """The files of a `MarianTokenizer`.
 
     Attributes:
-        models: the SentencePiece models of the source and target side.
+        models: the SentencePiece models of both sides.
         source_list: the id of each piece.
         target_list: the id of each piece of the target side; None: the same.
         special: the names of the special pieces, by the keys of `_SPECIAL`.

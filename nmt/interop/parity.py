@@ -220,20 +220,15 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class ComparedText:
-    """The text of the comparison.
+class ComparedText(Pairs):
+    """The text of the comparison; its lines have no tags.
 
     Attributes:
-        lines: the sources, without tags.
-        references: their translations.
         untagged: the ids of `lines`.
         sources: the ids that the model reads: those of `untagged`, after that of the tag if there is one.
         targets: the ids of `references`.
     """
 
-    name: str
-    lines: Sequence[str]
-    references: Sequence[str]
     untagged: Sequence[list[int]]
     sources: Sequence[list[int]]
     targets: Sequence[list[int]]

@@ -25,7 +25,6 @@ from nmt.interop.interfaces import (
     IMPORTERS,
     Exporter,
     ForeignModel,
-    Imported,
     Importer,
     require_packages,
 )
@@ -329,7 +328,8 @@ def import_model(config: ImportConfig) -> dict[str, Any]:
     pairs = _pairs(config)
     name, folder = _name_and_folder(config.model, importer)
     imported = importer.read(folder)
-    source_lang, target_lang = _languages(config, imported)
+    source_lang = _language("source_lang", config.source_lang or imported.languages[0])
+    target_lang = _language("target_lang", config.target_lang or imported.languages[1])
     whole = TrainConfig(
         name="imported",
         data=DataConfig(name="imported", source_lang=source_lang, target_lang=target_lang),
@@ -366,9 +366,7 @@ def _name_and_folder(model: str, importer: Importer) -> tuple[str, Path]:
     return name, hub_files(name, "model", importer.files, importer.weights)
 
 
-def _languages(config: ImportConfig, imported: Imported) -> tuple[str, str]:
-    codes = config.source_lang or imported.languages[0], config.target_lang or imported.languages[1]
-    for key, code in zip(("source_lang", "target_lang"), codes, strict=True):
-        if not code:
-            raise UserError(f"{key}: the model does not say it. Give {key}=en, or the code of its language.")
-    return codes[0] or "", codes[1] or ""
+def _language(key: str, code: str | None) -> str:
+    if not code:
+        raise UserError(f"{key}: the model does not say it. Give {key}=en, or the code of its language.")
+    return code

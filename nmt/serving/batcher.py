@@ -37,11 +37,8 @@ class Closed(Exception):
 class Ticket(Generic[Options, Result]):
     """The lines of a request, and their results.
 
-    Attributes:
-        lines: one or more lines.
-        options: the options of their translation.
-        future: has the result of each line, in order, or the exception of a batch that had lines of this
-            ticket. `Batcher.cancel` cancels it.
+    `future` has the result of each line, in order, or the exception of a batch that had lines of this ticket.
+    `Batcher.cancel` cancels it.
     """
 
     lines: Sequence[str]

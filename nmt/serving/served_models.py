@@ -40,11 +40,7 @@ _ATTENTION_LINES = 8  # of a batch with attention, whose results need much memor
 class SearchOptions:
     """The options of a search that a request may choose; a batch has one set of them.
 
-    Attributes:
-        beam_size: hypotheses per line in the beam; None: as the server has it.
-        length_penalty: GNMT's alpha; None: as the server has it.
-        nbest: translations of each line. The beam has at least this size.
-        attention: whether to return the attention of each translation.
+    With None, an option is as the server has it. The beam has at least the size `nbest`.
     """
 
     beam_size: int | None = None

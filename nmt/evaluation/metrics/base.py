@@ -156,7 +156,9 @@ class Metric(ABC):
         Returns:
             The difference, and the signature of the test with `bs:` (resamples) and `seed:`.
         """
-        import numpy as np  # not needed for scores alone, whose commands start faster without it
+        # Not needed for scores alone, whose commands start faster without them.
+        import numpy as np
+        from sacrebleu.significance import estimate_ci
 
         seed, count = bootstrap_seed(), len(hypotheses)
         rng = np.random.default_rng(None if seed == "none" else int(seed))
@@ -171,8 +173,8 @@ class Metric(ABC):
             baseline=theirs,
             delta=delta,
             p_value=1.0 if delta == 0.0 else (farther + 1) / (resamples + 1),
-            interval=_half_width(our_scores),
-            baseline_interval=_half_width(their_scores),
+            interval=float(estimate_ci(our_scores)[1]),
+            baseline_interval=float(estimate_ci(their_scores)[1]),
         )
         return difference, f"{self.signature(len(references))}|bs:{resamples}|seed:{seed}"
 
@@ -203,10 +205,3 @@ def selected(text: Text, rows: Iterable[int]) -> list[str]:
 def bootstrap_seed() -> str:
     """Returns the seed of resampling: 12345, or `$SACREBLEU_SEED`, which may be `none`."""
     return os.environ.get("SACREBLEU_SEED", "12345").lower()
-
-
-def _half_width(scores: Array) -> float:
-    """Returns half the width of the interval that holds 95% of the scores, computed as in sacreBLEU."""
-    ordered = sorted(map(float, scores))
-    cut = len(ordered) // 40
-    return 0.5 * (ordered[-cut - 1] - ordered[cut])

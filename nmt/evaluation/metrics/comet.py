@@ -200,24 +200,19 @@ def _output_of(words: Sequence[str], folder: Path, interrupted: Callable[[], boo
         except OSError as error:
             raise UserError(f"{_OPTION}={words[0]}: can't be started: {error.strerror}") from error
         try:
-            while (status := _status(process)) is None:
+            while process.poll() is None:
                 if interrupted():
                     raise ScoringStopped
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL)
         finally:
             _kill_group(process)
     output, errors = (name.read_text(encoding="utf-8", errors="replace") for name in names)
-    if status:
+    if status := process.returncode:
         end = f"ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
         lines = [line.strip() for line in errors.splitlines() if line.strip()]
         raise UserError(f"{_OPTION}={words[0]}: {end}: {shortened((lines or ['no message'])[-1], 300)}")
     return output
-
-
-def _status(process: subprocess.Popen[bytes]) -> int | None:
-    try:
-        return process.wait(_POLL)
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
