@@ -12,7 +12,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +25,6 @@ _VARIABLES = (
 )
 """Prefixes of the environment variables that nmt and torch set; other threads may set others."""
 _LOGGERS = ("nmt", "torch.distributed.elastic", "torch.multiprocessing")
-
-Restore = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -103,21 +101,19 @@ def torch_for_nmt(threads: int | None = None) -> Iterator[None]:
 class _Shared:
     """A part of the state that all threads share: the first call saves it, and the last call restores it.
 
-    `save` saves the state, sets it for nmt if necessary, and returns a function that restores it.
+    `saved` saves the state, sets it for nmt if necessary, and restores it at the end of its body.
     """
 
-    def __init__(self, save: Callable[[], Restore]) -> None:
-        self._save = save
-        self._lock = threading.Lock()
-        self._calls = 0
-        self._restore: Restore = lambda: None
+    def __init__(self, saved: Callable[[], AbstractContextManager[None]]) -> None:
+        self._saved, self._lock, self._calls = saved, threading.Lock(), 0
+        self._stack = ExitStack()
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
         """Saves the state before the body and restores it afterwards."""
         with self._lock:
             if not self._calls:
-                self._restore = self._save()
+                self._stack.enter_context(self._saved())
             self._calls += 1
         try:
             yield
@@ -125,54 +121,49 @@ class _Shared:
             with self._lock:
                 self._calls -= 1
                 if not self._calls:
-                    self._restore()
+                    self._stack.close()
 
 
-def _save_environment() -> Restore:
+@contextmanager
+def _environment() -> Iterator[None]:
     before = _variables()
-
-    def restore() -> None:
-        for name in _variables().keys() - before.keys():
-            os.environ.pop(name, None)
-        os.environ.update(before)
-
-    return restore
+    yield
+    for name in _variables().keys() - before.keys():
+        os.environ.pop(name, None)
+    os.environ.update(before)
 
 
 def _variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
 
 
-def _save_log_levels() -> Restore:
+@contextmanager
+def _log_levels() -> Iterator[None]:
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-
-    def restore() -> None:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
-
-    return restore
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
-def _save_rng_states() -> Restore:
+@contextmanager
+def _rng_states() -> Iterator[None]:
     """Saves the states of the random number generators of torch, and of Python, which torch's agent uses."""
     import torch
 
     gpus: Any = torch.cuda
     seed, state, python_state = torch.initial_seed(), torch.get_rng_state(), random.getstate()
     on_gpus = gpus.get_rng_state_all() if gpus.is_initialized() else None
-
-    def restore() -> None:
-        random.setstate(python_state)
-        torch.set_rng_state(state)
-        if on_gpus is None:
-            gpus.manual_seed_all(seed)  # their state before their first use
-        else:
-            gpus.set_rng_state_all(on_gpus)
-
-    return restore
+    yield
+    random.setstate(python_state)
+    torch.set_rng_state(state)
+    if on_gpus is None:
+        gpus.manual_seed_all(seed)  # their state before their first use
+    else:
+        gpus.set_rng_state_all(on_gpus)
 
 
-def _save_settings() -> Restore:
+@contextmanager
+def _settings() -> Iterator[None]:
     import torch
 
     dtype = torch.get_default_dtype()
@@ -181,29 +172,29 @@ def _save_settings() -> Restore:
     products: Any = getattr(torch.backends.mkldnn, "matmul", None)
     precision = getattr(products, "fp32_precision", None)
     torch.set_default_dtype(torch.float32)
-
-    def restore() -> None:
-        torch.set_default_dtype(dtype)
-        if torch.are_deterministic_algorithms_enabled() != deterministic:  # the call imports many modules
-            torch.use_deterministic_algorithms(deterministic, warn_only=warns)
-        if precision is not None and products.fp32_precision != precision:
-            products.fp32_precision = precision
-
-    return restore
+    yield
+    torch.set_default_dtype(dtype)
+    if torch.are_deterministic_algorithms_enabled() != deterministic:  # the call imports many modules
+        torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+    if precision is not None and products.fp32_precision != precision:
+        products.fp32_precision = precision
 
 
-def _freeze_objects() -> Restore:
+@contextmanager
+def _frozen_objects() -> Iterator[None]:
     """Hides all present objects from the garbage collector, unless the host has hidden some itself.
 
     With the modules of torch and the model loaded, a full collection takes a tenth of a second, and the
     results of a thousand lines can start one.
     """
-    if gc.get_freeze_count():
-        return lambda: None
-    gc.freeze()
-    return gc.unfreeze
+    is_free = not gc.get_freeze_count()
+    if is_free:
+        gc.freeze()
+    yield
+    if is_free:
+        gc.unfreeze()
 
 
-_OBJECTS = _Shared(_freeze_objects)
-_ENVIRONMENT, _LOGS = _Shared(_save_environment), _Shared(_save_log_levels)
-_RNG_STATES, _SETTINGS = _Shared(_save_rng_states), _Shared(_save_settings)
+_OBJECTS = _Shared(_frozen_objects)
+_ENVIRONMENT, _LOGS = _Shared(_environment), _Shared(_log_levels)
+_RNG_STATES, _SETTINGS = _Shared(_rng_states), _Shared(_settings)

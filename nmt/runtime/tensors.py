@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from nmt.runtime.arrays import Array
 from nmt.runtime.files import parse_json, require_regular
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _LONGEST_HEADER = 1 << 24
 _KINDS = {
