@@ -6,15 +6,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any
 
 from nmt.errors import UserError
 from nmt.evaluation.metrics import Difference, Metric
 from nmt.evaluation.metrics.base import bootstrap_seed, selected
 from nmt.runtime.streams import log
-
-References = Sequence[str] | Sequence[Sequence[str]]
-"""Reference translations, line for line: one text, or several texts with a translation of every source."""
 
 RESAMPLES = 1000
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")  # kana, Han, Hangul
@@ -57,38 +54,37 @@ class Scores:
 
 def score(
     hypotheses: Sequence[str],
-    references: References,
+    references: Sequence[Sequence[str]],
     metrics: Mapping[str, Metric],
     *,
     sources: Sequence[str] = (),
 ) -> Scores:
-    """Scores hypotheses against one or more references each; `nrefs` in the signatures is their number.
+    """Scores hypotheses against one or more texts of references; `nrefs` in the signatures is their number.
 
     All texts are raw and detokenised, line for line; `sources` may be empty if no metric needs it.
 
     Raises:
-        UserError: no sentences, unequal counts, or a score that can't be computed.
+        UserError: a score can't be computed.
     """
-    texts = _checked_texts({"hypotheses": hypotheses}, references, {"sources": sources})
-    warn_of_left_out(metrics, [hypotheses, *texts])
-    return _score(hypotheses, texts, sources, metrics)
+    warn_of_left_out(metrics, [hypotheses, *references])
+    return _score(hypotheses, references, sources, metrics)
 
 
 def _score(
     hypotheses: Sequence[str],
-    texts: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
     sources: Sequence[str],
     metrics: Mapping[str, Metric],
 ) -> Scores:
     return Scores(
-        {key: score_of(metric, hypotheses, texts, sources) for key, metric in metrics.items()},
-        {key: metric.signature(len(texts)) for key, metric in metrics.items()},
+        {key: score_of(metric, hypotheses, references, sources) for key, metric in metrics.items()},
+        {key: metric.signature(len(references)) for key, metric in metrics.items()},
         len(hypotheses),
     )
 
 
 def score_of(
-    metric: Metric, hypotheses: Sequence[str], texts: Sequence[Sequence[str]], sources: Sequence[str]
+    metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str]
 ) -> float | None:
     """Returns the score of one metric; None if the metric can't score the set, or it is not finite.
 
@@ -98,9 +94,9 @@ def score_of(
         UserError: the score can't be computed.
     """
     assert sources or not metric.needs_sources, "the caller must check that sources are given"
-    if metric.left_out([hypotheses, *texts]) is not None:
+    if metric.left_out([hypotheses, *references]) is not None:
         return None
-    value = float(metric.score(hypotheses, texts, sources))
+    value = float(metric.score(hypotheses, references, sources))
     return value if math.isfinite(value) else None  # JSON can represent only finite numbers
 
 
@@ -116,7 +112,7 @@ def warn_of_left_out(metrics: Mapping[str, Metric], texts: Sequence[Sequence[str
 
 def score_groups(
     hypotheses: Sequence[str],
-    references: References,
+    references: Sequence[Sequence[str]],
     groups: Sequence[str],
     metrics: Mapping[str, Metric],
     *,
@@ -126,14 +122,13 @@ def score_groups(
 
     `groups` has the label of each line; the other arguments and the errors are as for `score`.
     """
-    texts = _checked_texts({"hypotheses": hypotheses}, references, {"groups": groups, "sources": sources})
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(groups):
         rows.setdefault(label, []).append(row)
     return {
         label: _score(
             selected(hypotheses, own),
-            [selected(text, own) for text in texts],
+            [selected(text, own) for text in references],
             selected(sources, own),
             metrics,
         )
@@ -170,7 +165,7 @@ class Comparison:
 def compare(
     hypotheses: Sequence[str],
     baseline: Sequence[str],
-    references: References,
+    references: Sequence[Sequence[str]],
     metrics: Mapping[str, Metric],
     resamples: int = RESAMPLES,
     *,
@@ -181,35 +176,16 @@ def compare(
     `resamples` test sets are drawn with replacement; the other arguments are as for `score`.
 
     Raises:
-        UserError: no sentences, unequal counts, or a score that can't be computed.
+        UserError: a score can't be computed.
     """
-    systems = {"hypotheses": hypotheses, "baseline": baseline}
-    texts = _checked_texts(systems, references, {"sources": sources})
     differences: dict[str, Difference | None] = {}
     signatures = {}
     for key, metric in metrics.items():
         differences[key] = None
-        if metric.left_out([hypotheses, baseline, *texts]) is None:
-            test = metric.paired_test(hypotheses, baseline, texts, sources, resamples)
+        if metric.left_out([hypotheses, baseline, *references]) is None:
+            test = metric.paired_test(hypotheses, baseline, references, sources, resamples)
             differences[key], signatures[key] = test
     return Comparison(differences, signatures, resamples, bootstrap_seed())
-
-
-def _checked_texts(
-    systems: Mapping[str, Sequence[str]], references: References, others: Mapping[str, Sequence[str]]
-) -> list[Sequence[str]]:
-    """Returns the references as a list of texts, the form that sacreBLEU takes.
-
-    The other texts are given by their names in error messages; sources may be missing.
-
-    Raises:
-        UserError: as for `require_equal_counts`.
-    """
-    texts = [text for text in references if not isinstance(text, str)] or [cast(Sequence[str], references)]
-    names = ["references"] if len(texts) == 1 else [f"references {i + 1}" for i in range(len(texts))]
-    named = {**systems, **dict(zip(names, texts, strict=True)), **others}
-    require_equal_counts({name: len(text) for name, text in named.items() if text or name != "sources"})
-    return texts
 
 
 def require_equal_counts(counts: Mapping[str, int]) -> None:

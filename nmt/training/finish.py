@@ -233,7 +233,7 @@ def _scores(
             lines = "".join(f"{line}\n" for line in hypotheses)
             temporary.write_text(lines, encoding="utf-8", newline="\n")
         metrics = metrics_for(config.data.target_lang, config.evaluation)
-        sources, references = text.sources, text.references
+        sources, references = text.sources, [text.references]
         scores = score(hypotheses, references, metrics, sources=sources).as_dict()
         if text.groups is not None:
             groups = score_groups(hypotheses, references, text.groups, metrics, sources=sources)

@@ -59,7 +59,7 @@ def comet(*words: Path | str) -> dict[str, Metric]:
 
 
 def test_the_scores_of_system_and_segments(command: Path, calls: Path) -> None:
-    found = score(HYPOTHESES, REFERENCES, comet(command, "--gpus", "0"), sources=SOURCES)
+    found = score(HYPOTHESES, [REFERENCES], comet(command, "--gpus", "0"), sources=SOURCES)
     assert found.as_dict() == {
         "comet": pytest.approx(0.39),  # 1, 11 and 6 hundredths
         "signatures": {"comet": "nrefs:1|command:comet-score --gpus 0"},
@@ -73,15 +73,15 @@ def test_the_scores_of_system_and_segments(command: Path, calls: Path) -> None:
 
 def test_a_single_word_is_a_command_too(command: Path) -> None:
     options = EvaluationConfig(metrics=["comet"], comet=CometConfig(command=str(command)))
-    assert score(HYPOTHESES, REFERENCES, metrics_for("en", options), sources=SOURCES)["comet"] is not None
+    assert score(HYPOTHESES, [REFERENCES], metrics_for("en", options), sources=SOURCES)["comet"] is not None
 
 
 def test_parts_of_a_set_need_no_other_run(command: Path, calls: Path) -> None:
     metrics = comet(command)
-    score(HYPOTHESES, REFERENCES, metrics, sources=SOURCES)
-    groups = score_groups(HYPOTHESES, REFERENCES, ["x", "y", "x"], metrics, sources=SOURCES)
+    score(HYPOTHESES, [REFERENCES], metrics, sources=SOURCES)
+    groups = score_groups(HYPOTHESES, [REFERENCES], ["x", "y", "x"], metrics, sources=SOURCES)
     assert groups["x"]["comet"] == pytest.approx(0.53) and groups["y"]["comet"] == pytest.approx(0.11)
-    found = compare(HYPOTHESES, REFERENCES, REFERENCES, metrics, 20, sources=SOURCES)["comet"]
+    found = compare(HYPOTHESES, REFERENCES, [REFERENCES], metrics, 20, sources=SOURCES)["comet"]
     assert found is not None
     assert (found.baseline, found.delta) == (1.0, pytest.approx(-0.61))
     assert len(calls.read_text().splitlines()) == 2, "one for each system"
@@ -106,7 +106,7 @@ def test_the_command_has_an_environment_of_its_own(
     for name in ("PYTHONPATH", "RANK", "WORLD_SIZE", "SLURM_NTASKS", "KEPT"):
         monkeypatch.setenv(name, "1")
     command = program(tmp_path / "comet-score", code + STAND_IN.format(calls=os.fspath(calls)))
-    score(HYPOTHESES, REFERENCES, comet(command), sources=SOURCES)
+    score(HYPOTHESES, [REFERENCES], comet(command), sources=SOURCES)
     names = set(seen.read_text().split())
     assert {"KEPT", "PATH"} <= names and not names & {"PYTHONPATH", "RANK", "WORLD_SIZE", "SLURM_NTASKS"}
 
@@ -143,7 +143,7 @@ SEGMENTS = "".join(f"print('f\\tSegment {number}\\tscore: 0.5')\n" for number in
 def test_bad_behaviours_are_told_in_one_line(code: str, message: str, tmp_path: Path) -> None:
     command = program(tmp_path / "comet-score", code)
     with pytest.raises(UserError) as caught:
-        score(HYPOTHESES, REFERENCES, comet(command), sources=SOURCES)
+        score(HYPOTHESES, [REFERENCES], comet(command), sources=SOURCES)
     remedy = ". Give the comet-score of unbabel-comet 2.2, without --only_system."
     end = remedy if message.startswith("it printed") else ""
     assert str(caught.value) == f"evaluation.comet.command={command}: {message}{end}"
@@ -167,7 +167,7 @@ def test_commands_that_can_not_be_run(tmp_path: Path) -> None:
         assert str(caught.value) == message
     there.chmod(0o755)
     with pytest.raises(UserError, match=r"there: can't be started: Exec format error$"):
-        score(HYPOTHESES, REFERENCES, comet(there), sources=SOURCES)
+        score(HYPOTHESES, [REFERENCES], comet(there), sources=SOURCES)
 
 
 def test_comet_needs_a_command() -> None:
@@ -215,7 +215,7 @@ def test_an_interrupted_score_ends_the_command_and_its_children(tmp_path: Path) 
     metrics = comet(program(tmp_path / "comet-score", SLOW.format(pids=os.fspath(pids))))
     metrics["comet"].interrupted = pids.exists
     with pytest.raises(ScoringStopped):
-        score(HYPOTHESES, REFERENCES, metrics, sources=SOURCES)
+        score(HYPOTHESES, [REFERENCES], metrics, sources=SOURCES)
     assert gone(pids)
 
 
