@@ -19,6 +19,8 @@ from toy_search import (
     AtMost,
     NextLogProbs,
     Recorder,
+    ToyModel,
+    ToyState,
     Where,
     alphas,
     assert_same,
@@ -27,7 +29,6 @@ from toy_search import (
     no_repeat,
     prefix,
     run,
-    search_input,
     tables,
 )
 
@@ -43,7 +44,7 @@ from nmt.decoding.processors import (
     build_processor,
     configured_processors,
 )
-from nmt.decoding.search import Hypothesis, StepOutput, beam_search
+from nmt.decoding.search import Hypothesis, StepOutput
 from nmt.errors import UserError
 
 
@@ -264,20 +265,11 @@ def test_the_log_probabilities_of_the_step_stay_as_they_are() -> None:
     kept = torch.tensor([[[-9.0, -3.0, -1.0]]])
     before = kept.clone()
 
-    def step(ids: Tensor, state: Recorded, *, attention: bool = False) -> StepOutput[Recorded]:
-        return StepOutput(kept, state)
+    class Same(ToyModel):
+        def step(self, ids: Tensor, state: ToyState, *, attention: bool = False) -> StepOutput[ToyState]:
+            return StepOutput(kept, super().step(ids, state).state)
 
-    class Recorded:
-        def select(self, rows: Tensor) -> Recorded:
-            return self
-
-    beam_search(
-        step,
-        Recorded(),
-        search_input([3]),
-        DecodingConfig(beam_size=1),
-        processors=[prefix((0, 2))],
-    )
+    run(Same(constant(0.0, 0.0, 0.0)), [3], forbidden=(), beam_size=1, processors=[prefix((0, 2))])
     assert torch.equal(kept, before)
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from judging import first_rule
 
 from nmt.config import CleaningConfig
 from nmt.data.cleaning.cleaner import (
     RULES,
     CleaningReport,
     PieceRule,
+    Rule,
     build_rules,
     near_hash,
     normal_text,
@@ -23,6 +24,12 @@ from nmt.data.cleaning.cleaner import (
 )
 from nmt.data.cleaning.rules.basic import LeakedRule
 from nmt.data.corpora.corpus import HeldOut
+
+
+def first_rule(rules: Sequence[Rule], source: str, target: str) -> Rule | None:
+    """Returns the first rule that drops the pair, or None if no rule does."""
+    return next((rule for rule in rules if rule.drops(source, target)), None)
+
 
 HELD_OUT = (
     HeldOut("valid", ["A dog runs .", ""], ["Ein Hund rennt .", ""], None, {}),

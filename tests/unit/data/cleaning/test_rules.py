@@ -7,7 +7,7 @@ import pickle
 import sys
 
 import pytest
-from judging import first_rule
+from test_cleaner import first_rule
 
 from nmt.config import CleaningConfig
 from nmt.data.cleaning.cleaner import Rule, build_rules

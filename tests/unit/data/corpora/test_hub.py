@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import datasets
 import huggingface_hub
@@ -214,15 +215,13 @@ class TestRemote:
 
     @pytest.fixture
     def answer(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-        def set_answer(value: Any) -> None:
-            def dataset_info(
-                self: Any, repo_id: str, *, revision: str | None = None, timeout: float = 0
-            ) -> Any:
-                if isinstance(value, Exception):
-                    raise value
-                return SimpleNamespace(sha=value)
+        """Sets the commit that the hub returns, or the error that it raises."""
+        asked = Mock()
+        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", asked)
 
-            monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
+        def set_answer(value: Any) -> None:
+            error = value if isinstance(value, Exception) else None
+            asked.configure_mock(side_effect=error, return_value=SimpleNamespace(sha=value))
 
         return set_answer
 
@@ -283,14 +282,11 @@ class TestRemote:
         assert asked == {"path": "wmt/wmt14", "name": "de-en", "revision": COMMIT}
 
     def test_a_commit_in_the_cache_needs_no_network_and_no_word(
-        self, cached: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, cached: Path, answer: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
-        def asked(self: Any, repo_id: str, **options: Any) -> Any:
-            raise AssertionError("the hub was asked")
-
         (here,) = cached.glob(f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
         shutil.copytree(here, here.with_name("f" * 40))  # a later commit
-        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", asked)
+        answer(AssertionError("the hub was asked"))
         for commit in (COMMIT, "f" * 40):
             found = opened("wmt/wmt14", "de-en", "train+test", revision=commit)
             assert found.facts["revision"] == commit and found.num_pairs == 8
