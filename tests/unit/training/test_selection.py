@@ -30,17 +30,13 @@ EXTRAS = [Saved(6, 8.0), Saved(7, 9.5)]
     ("kind", "count", "checkpoints", "extras", "expected"),
     [
         (Average.last, 2, JUDGED, [], (4, 5)),
-        (Average.last, 9, JUDGED, [], (1, 2, 3, 4, 5)),
         (Average.last, 2, JUDGED, [Saved(6, 99.0)], (4, 5)),  # extras are ignored
         (Average.best, 1, JUDGED, [], (2,)),  # the earlier of equal ones
-        (Average.best, 3, JUDGED, [], (2, 3, 4)),
         (Average.best, 2, UNJUDGED, [], (2, 3)),
         (Average.best, 2, HALF, [], (2,)),
         (Average.best, 2, JUDGED, [Saved(6, 8.0), Saved(7, 9.5)], (2, 7)),
-        (Average.best, 1, UNJUDGED, [Saved(7, 0.1)], (7,)),
         (Average.none, 3, JUDGED, [], (2,)),
         (Average.none, 3, UNJUDGED, [], (3,)),
-        (Average.none, 3, JUDGED, [Saved(6, 9.0)], (2,)),
         (Average.none, 3, JUDGED, [Saved(6, 9.1)], (6,)),
     ],
 )
@@ -58,13 +54,6 @@ def test_averaged_updates(
             [("best", (2,)), ("last", (5,)), ("mean of the best 2", (2, 4)), ("mean of the last 2", (4, 5)),
              ("mean of the best 3", (2, 3, 4)), ("mean of the last 3", (3, 4, 5))],
         ),
-        (
-            JUDGED, [], 5, False,  # 5, 3, 2; all five are the last and the best
-            [("best", (2,)), ("last", (5,)), ("mean of the best 2", (2, 4)), ("mean of the last 2", (4, 5)),
-             ("mean of the best 3", (2, 3, 4)), ("mean of the last 3", (3, 4, 5)),
-             ("mean of the best 5 = mean of the last 5", (1, 2, 3, 4, 5))],
-        ),
-        (JUDGED, [], 1, False, [("best", (2,)), ("last", (5,))]),
         (JUDGED, [], 1, True, [("best", (2,)), ("last", (5,)), ("last, without ema", (5,))]),
         (
             UNJUDGED, [], 9, False,
@@ -101,23 +90,13 @@ def test_the_other_kinds_have_one_candidate(kind: Average, expected: Candidate) 
     assert candidates(JUDGED, AveragingConfig(kind, 2), ema=True) == [expected]
 
 
-def test_the_number_of_candidates_grows_slowly() -> None:
-    many = [Saved(update, float(-update)) for update in range(1, 101)]
-    assert [len(candidates(many, AveragingConfig(Average.auto, count))) for count in (2, 5, 20, 50)] == [
-        4, 8, 12, 14,
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("kind", "count", "keep", "checkpoints", "extras", "expected"),
     [
-        (Average.last, 3, 1, JUDGED, [], {2, 3, 4, 5}),
         (Average.best, 3, 1, JUDGED, [], {2, 3, 4, 5}),
         (Average.none, 3, 2, JUDGED, [], {2, 4, 5}),
         (Average.last, 1, 4, JUDGED, [], {2, 3, 4, 5}),
-        (Average.auto, 1, 1, JUDGED, [], {2, 5}),
         (Average.auto, 2, 1, JUDGED, [], {2, 4, 5}),
-        (Average.auto, 3, 1, JUDGED, [], {2, 3, 4, 5}),
         # Extras are retained as long as they are among the best.
         (Average.auto, 2, 1, JUDGED, EXTRAS, {4, 5, 7, 2}),
         (Average.best, 2, 1, JUDGED, EXTRAS, {5, 7, 2}),
@@ -140,12 +119,9 @@ def test_updates_to_retain(
     [
         (Average.auto, 1, 9.0, False),  # the earlier of equal ones
         (Average.auto, 1, 9.1, True),
-        (Average.auto, 2, 9.0, False),
         (Average.auto, 3, 9.0, True),
-        (Average.best, 3, 7.5, True),
         (Average.best, 3, 7.0, False),
         (Average.none, 3, 7.5, False),
-        (Average.none, 3, 9.5, True),
         (Average.last, 3, 9.5, False),
     ],
 )
