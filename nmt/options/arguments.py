@@ -15,6 +15,7 @@ from typing import Any
 from nmt.config.checks import shortened
 from nmt.config.schema import schema_keys
 from nmt.errors import UserError
+from nmt.runtime.streams import visible
 
 GROUPS = {"train": ("experiment", "data", "data/cleaning", "model", "model/positions"), "eval": ("data",)}
 """The groups of each command: folders of `configs/`."""
@@ -165,9 +166,7 @@ def _wrong_file(group: str, value: str) -> str:
 
 def one_line(text: str, limit: int = 1000) -> str:
     """Returns a message as one line of printable characters."""
-    line = " ".join(text.split())
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    return shortened(shown, limit)
+    return shortened(visible(" ".join(text.split())), limit)
 
 
 def configs_folder() -> Path:

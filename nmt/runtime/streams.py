@@ -255,5 +255,12 @@ def printable(text: str) -> str:
     return text.translate(_ESCAPED)
 
 
+def visible(text: str) -> str:
+    """Returns the text with all unprintable characters as Python escapes, for a terminal or a page."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 _CONTROLS = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _ESCAPED = {code: ascii(chr(code))[1:-1] for code in _CONTROLS if chr(code) not in "\n\t"}

@@ -12,12 +12,12 @@ from nmt.config import Average, TrainConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import budgets
 from nmt.data.batches.stream import BatchStream, num_loaders
-from nmt.data.cleaning.cleaner import shortened, visible
+from nmt.data.cleaning.cleaner import shortened
 from nmt.data.preparation.prepare import Prepared
 from nmt.model.gpu.graphs import padding_steps
 from nmt.runtime.machine import available_cores
 from nmt.runtime.seeds import mix
-from nmt.runtime.streams import log
+from nmt.runtime.streams import log, visible
 from nmt.training.batch_size import logged_if_slow, probe_memory, training_parts
 from nmt.training.figures.meter import meter_for, perplexity
 from nmt.training.figures.monitor import Monitor, profiling

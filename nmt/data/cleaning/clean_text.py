@@ -212,7 +212,7 @@ _Raw = tuple[bytes, bytes]  # the lines of the two sides, each joined by newline
 def _tasks(corpus: Corpus, folder: Path, shard_pairs: int) -> Iterator[tuple[Path, _Raw | None]]:
     """Yields the path of each shard and its raw lines, or None if the shard already exists."""
     for index, block in enumerate(corpus.blocks(shard_pairs)):
-        path = folder / f"{index:05d}.safetensors"
+        path = folder / shard_name(index)
         yield path, None if path.exists() else _raw(block)
 
 
@@ -280,6 +280,11 @@ def _write_repeats(folder: Path, cleaning: CleaningConfig) -> None:
 def _write_numbers(path: Path, equal: Array, near: Array) -> None:
     arrays = {"numbers": np.union1d(equal, near), "near": np.setdiff1d(near, equal, assume_unique=True)}
     write_file(path, safetensors_bytes(arrays, None))
+
+
+def shard_name(number: int) -> str:
+    """Returns the name of the file of a shard."""
+    return f"{number:05d}.safetensors"
 
 
 def _shard_paths(folder: Path) -> list[Path]:

@@ -27,6 +27,7 @@ from nmt.data.cleaning.rules.rule import Setting
 from nmt.data.corpora.corpus import HeldOut
 from nmt.runtime.arrays import Array
 from nmt.runtime.plugins import Registry
+from nmt.runtime.streams import visible
 
 NUM_EXAMPLES = 3
 """Number of dropped pairs per rule in the report."""
@@ -128,13 +129,6 @@ def _source_of(rule: type[Rule]) -> list[str]:
 
 normal_text: Callable[[str], str] = str.strip
 """Normalises a line for the rules and the store: removes white space at both ends."""
-
-
-def visible(text: str) -> str:
-    """Returns the text with unprintable characters as Python escapes, for a terminal or a page."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def shortened(text: str, characters: int) -> str:

@@ -19,6 +19,7 @@ from nmt.data.cleaning.clean_text import (
     killed_workers,
     report_of,
     report_to_json,
+    shard_name,
     write_repeats_across,
 )
 from nmt.data.cleaning.cleaner import CleaningReport, Rule, build_rules, rule_facts
@@ -253,7 +254,7 @@ class _Stages:
         if any(self._repeats_file(index) for index in range(len(texts))):
 
             def build(part: Path) -> dict[str, Any]:
-                paths = [part / _shard_name(index) for index in range(len(texts))]
+                paths = [part / shard_name(index) for index in range(len(texts))]
                 write_repeats_across(texts, [source.cleaning for source in self._sources], paths)
                 return {}
 
@@ -287,7 +288,7 @@ class _Stages:
         def build(part: Path) -> dict[str, Any]:
             texts = self._texts[index]
             report = texts.report()
-            paths = [part / _shard_name(shard) for shard in range(texts.num_shards)]
+            paths = [part / shard_name(shard) for shard in range(texts.num_shards)]
             missing = [path for path in paths if not path.exists()]
             with progress(total=report.kept, unit="pairs", description="Encoding") as bar:
                 killed = killed_workers(self._workers)
@@ -356,7 +357,7 @@ class _Stages:
         cleaning = self._sources[index].cleaning
         if not index or not (cleaning.drop_duplicates or cleaning.drop_near_duplicates):
             return None
-        return self._repeats_folder / _shard_name(index)
+        return self._repeats_folder / shard_name(index)
 
     def _folder(self, stage: str, name: str) -> Path:
         return self.root / f"{stage}-{name[:16]}"
@@ -419,7 +420,3 @@ def _train_facts(
             for source, mean, report in zip(sources, draws, reports, strict=True)
         }
     }
-
-
-def _shard_name(number: int) -> str:
-    return f"{number:05d}.safetensors"

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nmt.copying.strings import WORD_START
-from nmt.data.cleaning.cleaner import visible
+from nmt.runtime.streams import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
