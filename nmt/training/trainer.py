@@ -40,7 +40,6 @@ from nmt.training.state.warm_start import in_numbers, initial_model, start_finge
 from nmt.training.update.ema import with_trained
 from nmt.training.update.optimizer import build_optimizer
 from nmt.training.update.parallel import State
-from nmt.training.update.precision import adapt_loss_scale, first_loss_scale
 from nmt.training.update.schedule import build_schedule, learning_rate
 from nmt.training.update.training_step import Counters, uses_graphs
 from nmt.training.validation import Validation, ValidationStopped, Validator, criterion_for
@@ -71,7 +70,7 @@ class Trainer:
         self.model = self.parallel.model
         if ranks.is_main and self.options.freeze:
             log.info("training.freeze: %s", in_numbers(self.parallel.whole))
-        self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
+        self.progress = Progress.start(self.options.precision)
         self.schedule = build_schedule(self.options.schedule, config.model.d_model, self.options.max_updates)
         self.checkpoints = open_checkpoints(config, prepared, folder, start_fingerprint(config))
 
@@ -140,7 +139,7 @@ class Trainer:
     def _count(self, finite: bool) -> None:
         """Counts the update as applied or skipped."""
         progress = self.progress
-        if adapt_loss_scale(progress, self.options.precision, finite):
+        if progress.adapt_loss_scale(self.options.precision, finite):
             progress.skipped_updates += 1
             log.info("update %d skipped: fp16 overflow; the loss scale is halved", progress.update)
             return
@@ -336,7 +335,7 @@ class Trainer:
 def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
     """Returns the initial state of a run."""
     model = initial_model(config, prepared)
-    progress = Progress(loss_scale=first_loss_scale(config.training.precision))
+    progress = Progress.start(config.training.precision)
     state = model.state_dict(), build_optimizer(model, config.training.optimizer).tensors()
     if config.training.ema:
         state = state[0], with_trained(state)

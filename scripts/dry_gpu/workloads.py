@@ -32,8 +32,8 @@ from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.runtime.arrays import Side
 from nmt.training.processes.ranks import Ranks
+from nmt.training.state.progress import Progress
 from nmt.training.update.ema import RunningMean
-from nmt.training.update.precision import first_loss_scale
 from nmt.training.update.training_step import TrainingStep
 
 GPU = torch.device("cuda", 0)
@@ -98,7 +98,8 @@ class Update:
         network.to = lambda *args, **kwargs: network  # type: ignore[method-assign]  # it is there
         step = TrainingStep(network, training, Ranks(0, processes, GPU))
         step.model.train()
-        return cls(step, RunningMean(step.parallel, training.ema), first_loss_scale(training.precision))
+        mean = RunningMean(step.parallel, training.ema)
+        return cls(step, mean, Progress.start(training.precision).loss_scale)
 
     def run(self, batch: Batch, micro_batches: int = 1, counted: Ledger | None = None) -> None:
         """Runs an update as a trainer does, up to the values that the host reads at its end.

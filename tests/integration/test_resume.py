@@ -32,7 +32,6 @@ from nmt.training.run import train
 from nmt.training.state import checkpoint
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
-from nmt.training.update import precision
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "averaging the last": {
@@ -80,7 +79,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def large_first_loss_scale() -> Iterator[None]:
     """A loss scale with which the first updates in fp16 overflow."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(precision, "_FIRST_SCALE", 65536.0)
+        patch.setattr("nmt.training.state.progress._FIRST_SCALE", 65536.0)
         yield
 
 

@@ -10,8 +10,12 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from nmt.config import TrainingConfig
+from nmt.config import Precision, TrainingConfig
 from nmt.data.batches.stream import Cursor
+
+_GROWTH_INTERVAL = 2000
+_FIRST_SCALE = 128.0  # the loss is a sum over tokens; fairseq begins with the same scale
+_LARGEST_SCALE = 65536.0
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,11 @@ class Progress:
     extras: list[Saved] = field(default_factory=list)
     resumed_from: int | None = None
 
+    @classmethod
+    def start(cls, precision: Precision) -> Progress:
+        """Returns the counters of a new run."""
+        return cls(loss_scale=_FIRST_SCALE if precision is Precision.fp16 else 1.0)
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the counters as JSON values."""
         return asdict(self)
@@ -112,6 +121,25 @@ class Progress:
         if progress.loss_scale == 0.0:
             raise ValueError("progress.loss_scale=0.0")
         return progress
+
+    def adapt_loss_scale(self, precision: Precision, finite: bool) -> bool:
+        """Halves the loss scale of fp16 after an overflow; doubles it after 2000 finite updates.
+
+        See Micikevicius et al. 2018. `finite` says whether the gradient of the last update was finite.
+
+        Returns:
+            Whether the scale can be the cause of a non-finite update, so that a smaller one may avoid it.
+        """
+        if precision is not Precision.fp16:
+            return False
+        if not finite:
+            explained = self.loss_scale > 1.0
+            self.loss_scale, self.finite_in_a_row = max(1.0, self.loss_scale / 2), 0
+            return explained
+        self.finite_in_a_row += 1
+        if self.finite_in_a_row >= _GROWTH_INTERVAL:
+            self.loss_scale, self.finite_in_a_row = min(_LARGEST_SCALE, self.loss_scale * 2), 0
+        return False
 
     def advance(self) -> None:
         """Counts an update."""

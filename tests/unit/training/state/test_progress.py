@@ -9,7 +9,6 @@ import pytest
 from nmt.config import Precision, TrainingConfig
 from nmt.data.batches.stream import Cursor
 from nmt.training.state.progress import Progress, Saved
-from nmt.training.update.precision import adapt_loss_scale, first_loss_scale
 
 
 def test_counters_survive_json() -> None:
@@ -94,26 +93,26 @@ def test_a_validation_at_the_end_is_forgotten_when_the_run_goes_on(quality: floa
 
 
 def test_loss_scale_halves_and_grows_back() -> None:
-    progress = Progress(loss_scale=first_loss_scale(Precision.fp16))
+    progress = Progress.start(Precision.fp16)
     assert progress.loss_scale == 128.0
-    assert adapt_loss_scale(progress, Precision.fp16, finite=False)
+    assert progress.adapt_loss_scale(Precision.fp16, finite=False)
     assert progress.loss_scale == 64.0
     for _ in range(1999):
-        assert not adapt_loss_scale(progress, Precision.fp16, finite=True)
+        assert not progress.adapt_loss_scale(Precision.fp16, finite=True)
     assert progress.loss_scale == 64.0
-    adapt_loss_scale(progress, Precision.fp16, finite=True)
+    progress.adapt_loss_scale(Precision.fp16, finite=True)
     assert (progress.loss_scale, progress.finite_in_a_row) == (128.0, 0)
     progress.loss_scale, progress.finite_in_a_row = 65536.0, 1999
-    adapt_loss_scale(progress, Precision.fp16, finite=True)
-    adapt_loss_scale(progress, Precision.fp16, finite=True)
+    progress.adapt_loss_scale(Precision.fp16, finite=True)
+    progress.adapt_loss_scale(Precision.fp16, finite=True)
     assert (progress.loss_scale, progress.finite_in_a_row) == (65536.0, 1)
     progress.loss_scale = 1.0
-    assert not adapt_loss_scale(progress, Precision.fp16, finite=False)  # the scale cannot become smaller
+    assert not progress.adapt_loss_scale(Precision.fp16, finite=False)  # the scale cannot become smaller
 
 
 def test_other_precisions_have_no_loss_scale() -> None:
-    progress = Progress(loss_scale=first_loss_scale(Precision.bf16))
-    assert not adapt_loss_scale(progress, Precision.bf16, finite=False)
+    progress = Progress.start(Precision.bf16)
+    assert not progress.adapt_loss_scale(Precision.bf16, finite=False)
     assert progress == Progress()
 
 
