@@ -207,22 +207,14 @@ def build_positions(config: PositionsConfig, shape: Shape) -> Positions:
     Raises:
         UserError: no encoding of that name is registered, or an option is unknown or has a wrong value.
     """
-    kind, options = _class_and_options(config, decoder=shape.causal)
-    return kind(options, shape)
-
-
-def _class_and_options(config: PositionsConfig, *, decoder: bool) -> tuple[type[Positions], Any]:
-    """Returns the class of the encoding of one side, and its options."""
     if config.decoder is None and config.decoder_options:
         raise UserError(
             "model.positions.decoder_options: model.positions.decoder is not set. Set it to an encoding, or "
             "set model.positions.options, which both sides share."
         )
-    if decoder and config.decoder is not None:
-        name, key, given = config.decoder, "decoder", config.decoder_options
-        section = "decoder_options"
-    else:
-        name, key, given, section = config.name, "name", config.options, "options"
+    name, key, options, section = config.name, "name", config.options, "options"
+    if shape.causal and config.decoder is not None:
+        name, key, options, section = config.decoder, "decoder", config.decoder_options, "decoder_options"
     owner = f"model.positions.{key}={name}"
     kind = POSITIONS.find(name, owner)
-    return kind, typed_options(kind.Options, given, f"model.positions.{section}", owner)
+    return kind(typed_options(kind.Options, options, f"model.positions.{section}", owner), shape)

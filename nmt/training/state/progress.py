@@ -7,7 +7,6 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from functools import cache
 from typing import Any
 
 from nmt.config import Precision, TrainingConfig
@@ -227,11 +226,16 @@ def _checked(kind: Any, value: Any, name: str) -> Any:
     if origin is list and isinstance(value, list):
         return [_checked(parts[0], item, f"{name}[{number}]") for number, item in enumerate(value)]
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
-        hints = _hints(kind)
+        hints = typing.get_type_hints(kind)
         if unknown := sorted(value.keys() - hints.keys()):
             raise ValueError(f"{name}.{unknown[0]} is unknown to this version")
         counters = {key: _checked(hints[key], item, f"{name}.{key}") for key, item in value.items()}
-        if missing := sorted(_required(kind) - counters.keys()):
+        required = {  # all of a `Cursor`, otherwise the fields without a default
+            field.name
+            for field in fields(kind)
+            if kind is Cursor or (field.default is MISSING and field.default_factory is MISSING)
+        }
+        if missing := sorted(required - counters.keys()):
             raise ValueError(f"{name} lacks {missing[0]}")
         return kind(**counters)
     if kind is bool and isinstance(value, bool):
@@ -242,17 +246,3 @@ def _checked(kind: Any, value: Any, name: str) -> Any:
         if 0 <= value <= _MAX or (name.endswith(".quality") and (-_MAX <= value < 0 or value == -math.inf)):
             return float(value)
     raise ValueError(f"{name}={value!r:.40}")
-
-
-@cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _required(kind: Any) -> set[str]:
-    """Returns the fields that a file must have: all of a `Cursor`, otherwise those without a default."""
-    return {
-        field.name
-        for field in fields(kind)
-        if kind is Cursor or (field.default is MISSING and field.default_factory is MISSING)
-    }

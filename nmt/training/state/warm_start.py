@@ -183,22 +183,17 @@ def in_numbers(model: Seq2Seq) -> str:
 
 
 def _selected(model: Seq2Seq, part: str) -> Sequence[Tensor]:
+    """Returns the weights of a part; see `freeze`."""
     if part == _EMBEDDINGS:
-        return _embeddings(model)
-    named = model.named_parameters(remove_duplicate=False)
-    return [parameter for name, parameter in named if _selects(part, name)]
-
-
-def _selects(part: str, name: str) -> bool:
-    inside, first = fnmatchcase(f".{name}.", f"*.{part}.*"), name.partition(".")[0]
-    return inside or fnmatchcase(first, f"{part}_*")
-
-
-def _embeddings(model: Seq2Seq) -> Sequence[Tensor]:
-    return [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
+        return [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
+    return [
+        parameter
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if fnmatchcase(f".{name}.", f"*.{part}.*") or fnmatchcase(name.partition(".")[0], f"{part}_*")
+    ]
 
 
 def _parts(model: Seq2Seq) -> list[str]:
     """Returns the largest parts, in alphabetical order."""
     parts = {name.partition(".")[0] for name, _ in model.named_parameters()}
-    return sorted(parts | ({_EMBEDDINGS} if _embeddings(model) else set()))
+    return sorted(parts | ({_EMBEDDINGS} if _selected(model, _EMBEDDINGS) else set()))
