@@ -32,7 +32,6 @@ class Commit:
 @dataclass
 class Repository:
     private: bool
-    gated: bool = False
     commits: list[Commit] = field(default_factory=list)
 
     def find(self, revision: str) -> Commit | None:
@@ -120,9 +119,6 @@ class _Handler(BaseHTTPRequestHandler):
         repository = self.state.repositories.get(match["repo"])
         if repository is None or (repository.private and not self._authorised()):
             self._refuse(401, "RepoNotFound", "Repository not found")
-            return
-        if repository.gated:
-            self._refuse(403, "GatedRepo", "Access to this model is restricted")
             return
         commit = repository.find(match["revision"] or "main")
         if commit is None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import signal
-import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import Toy, command_line, environment
 from test_resume import assert_same_run, interrupted
 from toy import toy_config, write_toy
 
@@ -190,53 +185,3 @@ def test_two_processes_end_in_the_weights_of_one(sharding: Sharding, base: Path,
     for name, weight in runs[0].items():
         assert (weight - runs[1][name]).abs().max() <= 1e-5, name
         assert torch.equal(runs[1][name], start[name]) == name.startswith(("encoder", "target_embedding"))
-
-
-@pytest.mark.slow
-def test_killed_and_resumed_by_command(base: Path, toy: Toy, tmp_path: Path) -> None:
-    """Real kills; `start_from` also gives the options of the model, which are not the defaults."""
-    topic = base / "topic"
-    options = [
-        *("data=local", "data.source_lang=xx", "data.target_lang=yy", f"start_from={base / 'run'}"),
-        *(
-            f"data.train.corpora.{name}.source={folder / 'train.src'}"
-            for name, folder in (("a", topic), ("b", base))
-        ),
-        *(
-            f"data.train.corpora.{name}.target={folder / 'train.tgt'}"
-            for name, folder in (("a", topic), ("b", base))
-        ),
-        *("data.train.corpora.b.weight=0.3", f"data.valid.source={topic / 'valid.src'}"),
-        *(f"data.valid.target={topic / 'valid.tgt'}", "data.max_tokens=256", "training.max_updates=150"),
-        *("training.freeze=[embeddings,encoder]", "training.l2_to_start=0.1", "training.precision=fp32"),
-        *("training.checkpoint_every=10", "training.validate_every=50", "training.threads=1"),
-        *("training.devices=1", "training.schedule.name=constant", "training.schedule.warmup_updates=0"),
-    ]
-    toy.done("nmt-train", *options, f"run_dir={tmp_path / 'whole'}")
-    run = tmp_path / "parts"
-    kills = 0
-    while kills < 3:
-        process = subprocess.Popen(
-            command_line("nmt-train", *options, f"run_dir={run}"),
-            cwd=toy.folder,
-            env=environment(toy.cache),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        written = len(list((run / "checkpoints").glob("update-*"))) if run.exists() else 0
-        target = f"update-{20 + 40 * kills:08d}"
-        deadline = time.monotonic() + 300
-        while not (run / "checkpoints" / target).exists() and process.poll() is None:
-            assert time.monotonic() < deadline, f"{target} is not written; {written} before"
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
-        kills += 1
-    done = toy.done("nmt-train", *options, f"run_dir={run}")
-    assert b"resuming" in done.stderr
-    for file in ("model", "optimizer"):
-        name = f"checkpoints/update-00000150/{file}.safetensors"
-        assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert load_bundle(run).config.model == load_bundle(base / "run").config.model
-    results = [json.loads((tmp_path / each / "results.json").read_text()) for each in ("whole", "parts")]
-    assert results[0]["before"] == results[1]["before"] and results[0]["valid"] == results[1]["valid"]

@@ -41,6 +41,20 @@ def plugged(toy: Toy, package: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     return toy
 
 
+def straight_and_resumed(toy: Toy, folder: Path, updates: int, options: list[str]) -> dict[str, torch.Tensor]:
+    """Trains at once, and with a stop in the middle; the weights must be equal, and are returned."""
+    for name, until in (("straight", updates), ("stopped", updates // 2), ("stopped", updates)):
+        run = f"run_dir={folder / name}"
+        toy.done("nmt-train", *toy.small(run, *options, f"training.max_updates={until}"))
+    straight, resumed = (
+        load_file(folder / name / "model" / "model.safetensors") for name in ("straight", "stopped")
+    )
+    assert straight.keys() == resumed.keys()
+    for name, weight in straight.items():
+        assert weight.equal(resumed[name]), name
+    return straight
+
+
 @pytest.mark.slow
 def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_evaluate(
     plugged: Toy, tmp_path: Path
@@ -68,16 +82,8 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
         "training.micro_batches=2",
     ]
 
-    def trained(name: str, *more: str) -> dict[str, object]:
-        plugged.done("nmt-train", *plugged.small(f"run_dir={tmp_path / name}", *options, *more))
-        return load_file(tmp_path / name / "model" / "model.safetensors")
-
-    straight = trained("straight", "training.max_updates=8")
-    trained("stopped", "training.max_updates=4")
-    resumed = trained("stopped", "training.max_updates=8")
-    assert straight.keys() == resumed.keys() and "source.weight" in straight
-    for name, weight in straight.items():
-        assert weight.equal(resumed[name]), name
+    straight = straight_and_resumed(plugged, tmp_path, 8, options)
+    assert "source.weight" in straight
     state = load_file(tmp_path / "straight" / "checkpoints" / "update-00000008" / "optimizer.safetensors")
     again = load_file(tmp_path / "stopped" / "checkpoints" / "update-00000008" / "optimizer.safetensors")
     assert state.keys() == {f"velocity.{name}" for name in straight}
@@ -169,17 +175,8 @@ def test_encodings_of_all_kinds_train_in_two_ranks_resume_translate_and_evaluate
         "training.micro_batches=2",
     ]
 
-    def trained(name: str, *more: str) -> dict[str, object]:
-        toy.done("nmt-train", *toy.small(f"run_dir={tmp_path / name}", *options, *more))
-        return load_file(tmp_path / name / "model" / "model.safetensors")
-
-    straight = trained("straight", "training.max_updates=4")
-    trained("stopped", "training.max_updates=2")
-    resumed = trained("stopped", "training.max_updates=4")
-    assert straight.keys() == resumed.keys()
+    straight = straight_and_resumed(toy, tmp_path, 4, options)
     assert any(name.startswith("decoder_positions.") for name in straight)
-    for name, weight in straight.items():
-        assert weight.equal(resumed[name]), name
 
     model, text = f"model_dir={tmp_path / 'straight'}", (toy.folder / "test.src").read_bytes()
     plain = ["plugins=[my_positions]", "decoding.max_length_offset=5"]

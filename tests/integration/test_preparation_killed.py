@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from toy import write_toy
 
 KILLS = 20
 SEED = int(os.environ.get("NMT_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -29,29 +30,20 @@ if __name__ == "__main__":
     folder, cache, workers, shard_pairs = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
     print("ready", flush=True)
     sys.stdin.read()
-    split = {name: kind(source=str(folder / f"{name}.xx"), target=str(folder / f"{name}.yy"))
+    split = {name: kind(source=str(folder / f"{name}.src"), target=str(folder / f"{name}.tgt"))
              for name, kind in (("train", TrainSplitConfig), ("valid", SplitConfig))}
     prepare(
         DataConfig(name="toy", source_lang="xx", target_lang="yy", **split, cache_dir=cache,
-                   workers=workers, tokenizer=TokenizerConfig(vocab_size=600)),
+                   workers=workers, tokenizer=TokenizerConfig(vocab_size=400)),
         shard_pairs=shard_pairs,
     )
 """
 
 
-def write_corpus(folder: Path, num_pairs: int) -> None:
-    generator = random.Random(3)
-    words = ["".join(generator.choices("abcdefghij", k=generator.randint(1, 8))) for _ in range(2000)]
-    for name, count in (("train", num_pairs), ("valid", 50)):
-        lines = [" ".join(generator.choices(words, k=generator.randint(3, 20))) for _ in range(count)]
-        (folder / f"{name}.xx").write_text("\n".join(lines) + "\n")
-        (folder / f"{name}.yy").write_text("\n".join(line[::-1] + " x" for line in lines) + "\n")
-
-
 def start(
     folder: Path, cache: Path, *, workers: int, shard_pairs: int, talk: int = subprocess.DEVNULL
 ) -> subprocess.Popen[bytes]:
-    """Starts to prepare the corpus of `write_corpus`; with `talk=PIPE` only after its input is closed."""
+    """Starts to prepare the toy corpus; with `talk=PIPE` only after its input is closed."""
     script = folder / "prepare_it.py"
     script.write_text(PREPARE)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
@@ -84,7 +76,7 @@ def is_gone(pid: int) -> bool:
 
 
 def test_two_at_once_make_what_one_makes(tmp_path: Path) -> None:
-    write_corpus(tmp_path, 2000)
+    write_toy(tmp_path, train=2000)
     begin = partial(start, tmp_path, workers=1, shard_pairs=100)
     both = [begin(tmp_path / "both", talk=subprocess.PIPE) for _ in range(2)]
     for process in both:
@@ -101,7 +93,7 @@ def test_two_at_once_make_what_one_makes(tmp_path: Path) -> None:
 def test_killed_again_and_again(tmp_path: Path) -> None:
     print(f"NMT_SEED={SEED}")  # pytest shows it if the test fails
     moments = random.Random(SEED)
-    write_corpus(tmp_path, 20_000)
+    write_toy(tmp_path, train=20_000)
     begin = partial(start, tmp_path, workers=2, shard_pairs=500)
     began = time.monotonic()
     assert begin(tmp_path / "whole").wait() == 0

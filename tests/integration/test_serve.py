@@ -155,25 +155,6 @@ def test_the_other_paths(server: Server) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "message"),
-    [
-        (b'{"q": "ba"', 400, "The body is not valid JSON"),
-        (
-            b'{"q": "ba", "source": "qq"}',
-            400,
-            "source: 'qq' is not supported. The server translates xx to yy.",
-        ),
-        (b"[" * 100_000, 400, "The body is not valid JSON: it is nested too deeply."),
-    ],
-)
-def test_wrong_requests(server: Server, body: bytes, status: int, message: str) -> None:
-    answer = server.request("POST", "/translate", body, JSON)
-    assert (answer.status, list(answer.json)) == (status, ["error"])
-    assert answer.json["error"].startswith(message)
-    assert server.translate(q="").status == 200
-
-
 def test_a_large_body(server: Server) -> None:
     body = b'{"q": "' + b"a" * 10_000_000 + b'"}'
     answer = server.request("POST", "/translate", body, JSON)
@@ -350,18 +331,6 @@ def test_a_second_signal_ends_it_at_once(gated: Callable[..., Any]) -> None:
         gate.server.process.send_signal(signal.SIGTERM)
         assert gate.server.process.wait(30) == 128 + signal.SIGTERM
     assert gate.server.log.read_text().splitlines()[-1] == "Stopped (SIGTERM)."
-
-
-def test_a_request_that_takes_too_long(gated: Callable[..., Any]) -> None:
-    with gated(*ONE_THREAD, "limits.request_seconds=0.3") as gate:
-        gate.close()
-        second = gate.ask("ba be", "bi")
-        for late in (gate.first, second):
-            assert late.result().status == 504
-            assert late.result().json == {"error": "The translation took longer than 0.3 seconds."}
-        assert gate.waiting() == 0  # dropped
-        gate.open()
-        wait_until(lambda: gate.server.translate(q="ba").status == 200)
 
 
 def test_a_full_queue_and_clients_that_vanish(gated: Callable[..., Any]) -> None:

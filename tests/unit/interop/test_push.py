@@ -141,6 +141,18 @@ def test_an_upload_that_fails_leaves_the_export(
     assert load_bundle(output).folder == output
 
 
+def test_without_a_token_nothing_is_exported(
+    bundle_of: BundleOf,
+    tmp_path: Path,
+    calls: list[tuple[str, dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
+    with pytest.raises(UserError, match=r"^push=me/toy: no token for the hub\. Run hf auth login, or set HF"):
+        export(ExportConfig(str(bundle_of(POST).folder), str(tmp_path / "out"), "nmt", push="me/toy"))
+    assert not calls and not (tmp_path / "out").exists()
+
+
 def test_a_bug_in_an_upload_is_not_hidden(
     bundle_of: BundleOf,
     tmp_path: Path,
