@@ -66,20 +66,19 @@ def test_a_bug_keeps_its_traceback() -> None:
         raising(ZeroDivisionError())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--show"]])
-def test_a_reader_that_leaves_is_no_failure(arguments: list[str]) -> None:
+def test_a_reader_that_leaves_is_no_failure() -> None:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     read, write = os.pipe()
     os.close(read)
     code = "from nmt.cli.train import main; main()"
     result = subprocess.run(
-        [sys.executable, "-c", code, *arguments], stdout=write, stderr=subprocess.PIPE, env=environment
+        [sys.executable, "-c", code, "--help"], stdout=write, stderr=subprocess.PIPE, env=environment
     )
     os.close(write)
     assert (result.returncode, result.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--show"], ["--version"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
 def test_a_full_disk_behind_standard_output(arguments: list[str]) -> None:
     code = "import sys; sys.argv[0] = 'nmt-train'; from nmt.cli.train import main; main()"
     with open("/dev/full", "wb") as full:

@@ -195,26 +195,6 @@ def test_a_redirected_file_is_read_from_where_it_stands(tmp_path: Path) -> None:
     assert b"2 lines" in log
 
 
-def test_wrong_bytes_name_their_line_after_what_was_right() -> None:
-    written, log = (process := start()).communicate(b"one\ntwo\nGr\xfc\xdfe\nfour\n", timeout=PATIENCE)
-    assert process.returncode == 2
-    assert written == b"ONE\nTWO\n"
-    [line] = log.decode().splitlines()
-    assert "standard input, line 3: not valid UTF-8 (byte 0xfc)" in line
-
-
-def test_nobody_reads_on() -> None:
-    process = start()
-    stdin, stdout = streams_of(process)
-    assert answer_to(process, b"one") == b"ONE"
-    stdout.close()
-    stdin.write(b"two\n")
-    stdin.close()
-    assert process.wait(PATIENCE) == 141
-    assert process.stderr is not None
-    assert process.stderr.read() == b""
-
-
 def test_interrupt_while_waiting_for_a_line() -> None:
     process = start()
     assert answer_to(process, b"one") == b"ONE"
@@ -253,31 +233,6 @@ def test_ignored_signals_stay_ignored(number: int) -> None:
     process.send_signal(number)
     rest, _ = process.communicate(b"two\n", timeout=PATIENCE)
     assert (process.returncode, rest) == (0, b"TWO\n")
-
-
-@pytest.mark.parametrize("device", ["gone", "/dev/full"])
-def test_work_goes_on_where_the_log_cannot_be_written(device: str, tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("long one\n" * 50)
-    files = [f"input={tmp_path / 'in'}", f"output={tmp_path / 'out'}"]
-    if device == "gone":
-        read, write = os.pipe()
-        os.close(read)
-    else:
-        write = os.open(device, os.O_WRONLY)
-    process = start(*files, stderr=write, stdout=write)
-    os.close(write)
-    assert process.wait(PATIENCE) == 0
-    assert (tmp_path / "out").read_text() == "LONG ONE\n" * 50
-
-
-@pytest.mark.parametrize(("closed", "expected"), [("2>&-", b"LONG\n"), (">&-", b""), ("2>&- >&-", b"")])
-def test_closed_streams(closed: str, expected: bytes, tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("long\n")
-    command_line = f'"{sys.executable}" "{SCRIPT}" model_dir=m input="{tmp_path / "in"}"'
-    for more, written in [("", expected), (f" output={tmp_path / 'out'}", b"")]:
-        result = subprocess.run(f"{command_line}{more} {closed}", shell=True, stdout=subprocess.PIPE)
-        assert (result.returncode, result.stdout) == (0, written)
-    assert (tmp_path / "out").read_text() == "LONG\n"
 
 
 def test_output_to_a_process_substitution(tmp_path: Path) -> None:

@@ -43,12 +43,9 @@ def test_the_order_of_the_options_does_not_name_other_folders() -> None:
     ("override", "expected"),
     [
         ("seed=1,2,3", ["seed-1", "seed-2", "seed-3"]),
-        ("seed=choice(1,2)", ["seed-1", "seed-2"]),
         ("seed=range(1,3)", ["seed-1", "seed-2"]),
-        ("+seed=1,2", ["seed-1", "seed-2"]),
         ("training.rdrop=0,5e-1", ["training.rdrop-0", "training.rdrop-0.5"]),
         ("model=tiny,small", ["model-tiny", "model-small"]),
-        ("data/cleaning=default,crawled", ["data-cleaning-default", "data-cleaning-crawled"]),
         ("data.train.source=a.en,b.en", ["data.train.source-a.en", "data.train.source-b.en"]),
         (
             "data.train.source=/corpora/v1/a.en,../v 2/a.en",
@@ -70,7 +67,6 @@ def test_the_order_of_the_options_does_not_name_other_folders() -> None:
             "data.train.corpora.a b.weight=1,2",
             ["data.train.corpora.a-b.weight-1", "data.train.corpora.a-b.weight-2"],
         ),
-        ("data.train.corpora.a.tag=<x>,<y>", ["data.train.corpora.a.tag-x", "data.train.corpora.a.tag-y"]),
         ("seed=1", [""]),
     ],
 )
@@ -82,11 +78,8 @@ def test_names_of_folders(override: str, expected: list[str]) -> None:
     ("overrides", "expected"),
     [
         (["seed=range(1,3,0)"], "seed=range(1,3,0): the range is infinite"),
-        (["seed=range(inf)"], "seed=range(inf): the range is infinite"),
         (["model.dropout=range(0.1,0.2,nan)"], "model.dropout=range(0.1,0.2,nan): the range is infinite"),
-        (["data.train.source=range(1,3,0)"], "data.train.source=range(1,3,0): the range is infinite"),
         (["seed=range(3,1)"], "seed=range(3,1): the range is empty"),
-        (["seed=range(1,3,-1)"], "seed=range(1,3,-1): the range is empty"),
         (["seed=shuffle()"], "seed=shuffle(): has no values"),
         (["seed=range(1,3,1e-9)"], "seed=range(1,3,1e-9): has more than 10,000 values"),
         (["seed=range(200)", "model.dim=range(1,200)"], "-m: 39,800 jobs are too many"),

@@ -84,18 +84,11 @@ def test_text_that_yaml_leaves_alone_stays(tmp_path: Path) -> None:
         ("model:\n  norm: mid\n", "2: model.norm: invalid value 'mid', expected one of [post, pre]"),
         ("run_dir: 2026_11_23\n", "1: run_dir: YAML reads 2026_11_23 as 20261123. Put it in quotes"),
         ("name: 1.10\n", "1: name: YAML reads 1.10 as 1.1. Put it in quotes"),
-        ("run_dir: 1e3\n", "1: run_dir: YAML reads 1e3 as 1000.0. Put it in quotes"),
         ("run_dir: 12:30:00\n", "1: run_dir: YAML reads 12:30:00 as 45000. Put it in quotes"),
-        ("run_dir: 0x10\n", "1: run_dir: YAML reads 0x10 as 16. Put it in quotes"),
-        ("name: true\n", "1: name: YAML reads true as true. Put it in quotes"),
         ("data:\n  source_lang: no\n", "2: data.source_lang: YAML reads no as false. Put it in quotes"),
         (
             "data:\n  train:\n    source: [a, 1.10]\n",
             "3: data.train.source: YAML reads 1.10 as 1.1. Put it in",
-        ),
-        (
-            "data: {train: {corpora: {a: {path: 007}}}}\n",
-            "1: data.train.corpora.a.path: YAML reads 007 as 7. Put",
         ),
         ("seed: 010\n", "1: seed: YAML reads 010 as 8. Write a decimal number"),
         (
@@ -116,21 +109,15 @@ def test_text_that_yaml_leaves_alone_stays(tmp_path: Path) -> None:
             "2: model.name: there is no such option. The keys of this file already belong to model.",
         ),
         ("seed: 1\nrun_dir: ${nowhere}\n", "2: run_dir: interpolation key 'nowhere' not found"),
-        ("run_dir: ${name}\nname: ${run_dir}\n", "1: run_dir: recursive interpolation detected"),
         ("run_dir: ${oc.env:NOWHERE_AT_ALL}\n", "1: run_dir: "),
         ("run_dir: ${nothing:3}\n", "1: run_dir: unsupported interpolation type nothing"),
         ("decoding:\n  nbest: 9\n", "2: decoding.nbest=9: is more than decoding.beam_size=4"),
-        (
-            "data: {train: {corpora: {a: {weight: 0}}}}\n",
-            "1: data.train.corpora.a.weight=0.0: must be more than 0",
-        ),
         (
             "data: {train: {corpora: {a: {cleaning: {max_rato: 3}}}}}\n",
             "1: data.train.corpora.a.cleaning.max_rato",
         ),
         ("data: {train: {corpora: {a: 5}}}\n", "1: data.train.corpora.a: is a section"),
         ("defaults:\n  - override /data: nope\n", "2: defaults: there is no data/nope.yaml, here or in nmt"),
-        ("defaults:\n  - nope\n", "2: defaults: there is no experiment/nope.yaml, here or in nmt"),
         (
             "defaults:\n  - /data: local\n",
             "2: defaults: data is already chosen. Write `- override /data: ...`",
