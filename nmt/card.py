@@ -58,7 +58,8 @@ def bundle_card(subject: Subject, place: str = ".") -> str:
 
     `place` is `model_dir` in its examples: the folder of the card, or `hf://owner/name`.
     """
-    source, target = (_file_ending(subject, side) for side in ("source", "target"))
+    codes = subject.config.data.source_lang, subject.config.data.target_lang
+    source, target = (re.sub("[^A-Za-z0-9_-]", "", code) for code in codes)  # the endings of file names
     usage = (
         f"```bash\nnmt-translate model_dir={place} input=news.{source} output=news.{target}\n"
         f"nmt-eval model_dir={place} source=news.{source} references=reference.{target}\n```\n\n"
@@ -119,10 +120,6 @@ def _comparison(report: Mapping[str, Any]) -> str:
             f"{report['bleu']:.2f}; that of the model is {report['bleu_of_the_model']:.2f}."
         )
     return text
-
-
-def _file_ending(subject: Subject, side: str) -> str:
-    return re.sub("[^A-Za-z0-9_-]", "", str(getattr(subject.config.data, f"{side}_lang")))
 
 
 def _sections(subject: Subject) -> Iterator[str]:

@@ -219,7 +219,8 @@ def read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) 
         raise UserError(
             f"{error} (recorded with {whose}). If its data have moved, give source=FILE and references=FILE."
         ) from error
-    if config.data is None and _changed(held_out.facts, recorded):
+    changed = any(recorded.get(name, fact) != fact for name, fact in held_out.facts.items())
+    if config.data is None and changed:
         log.warning(
             "%s: not the text of the run. Its files have changed, or the command was started in another "
             "folder. The score can't be compared with that of the run.",
@@ -250,10 +251,6 @@ def _explicit_options(split: SplitConfig, data: DataConfig, name: str) -> str:
 def _quoted_option(key: str, value: Any) -> str:
     text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
     return shlex.quote(f"{key}={text}")
-
-
-def _changed(facts: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
-    return any(recorded.get(name, fact) != fact for name, fact in facts.items())
 
 
 def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> list[str]:

@@ -267,23 +267,21 @@ class CTranslate2Searcher(Searcher):
         Each is given by its pieces and its log-probability with EOS. If one is NaN, this raises `UserError`.
         """
         hypotheses = [
-            Hypothesis(self._ids(pieces), log_prob / self._penalty(len(pieces) + 1), log_prob)
+            Hypothesis(
+                tuple([self._target_ids[piece] for piece in pieces]),
+                log_prob / self._penalty(len(pieces) + 1),
+                log_prob,
+            )
             for pieces, log_prob in complete
         ]
         if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
             raise UserError("the probabilities of the export are NaN: its weights are damaged.")
-        hypotheses.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
-        if job.placeholders:
-            # Stable: among those that have all placeholders, and among the others, the order remains.
-            hypotheses.sort(
-                key=lambda hypothesis: (
-                    sorted(id for id in hypothesis.ids if id in self._placeholders) != job.placeholders
-                )
-            )
-        return hypotheses[: self.config.nbest]
 
-    def _ids(self, pieces: Sequence[str]) -> tuple[int, ...]:
-        return tuple([self._target_ids[piece] for piece in pieces])
+        def order(hypothesis: Hypothesis) -> tuple[bool, float]:
+            placeholders = sorted(id for id in hypothesis.ids if id in self._placeholders)
+            return bool(job.placeholders) and placeholders != job.placeholders, -hypothesis.score
+
+        return sorted(hypotheses, key=order)[: self.config.nbest]
 
 
 def equal_batches(lengths: Sequence[int], config: DecodingConfig, workers: int) -> list[list[int]]:

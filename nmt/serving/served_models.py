@@ -71,8 +71,10 @@ class ServedModel:
     def __init__(self, translator: Translator, source_lang: str, target_lang: str, threads: int) -> None:
         self.source_lang, self.target_lang = source_lang, target_lang
         self.has_attention = translator.searcher.has_attention
-        self._given = translator
-        self._translator = lru_cache(maxsize=32)(self._with_options)
+        self._default = translator
+        self._translator = lru_cache(maxsize=32)(
+            lambda options: translator.with_options(decoding_of(translator.config, options))
+        )
         processes = translator.searcher.num_processes
         self.threads = max(threads, processes)
         # Each process has a pool of its own, so that one can be replaced. None: it has to be replaced.
@@ -90,7 +92,7 @@ class ServedModel:
 
     def batch_size(self, options: SearchOptions) -> int:
         """Returns the largest number of lines of a call with these options."""
-        size = decoding_of(self._given.config, options).sentences_per_batch
+        size = decoding_of(self._default.config, options).sentences_per_batch
         return min(size, _ATTENTION_LINES) if options.attention else size
 
     def translate(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
@@ -145,9 +147,6 @@ class ServedModel:
         close_connections()
         torch.set_num_threads(1)
         return self._work
-
-    def _with_options(self, options: SearchOptions) -> Translator:
-        return self._given.with_options(decoding_of(self._given.config, options))
 
 
 _FIRST: _Job = (["."], SearchOptions())  # the first call takes longer than later ones

@@ -158,12 +158,9 @@ class Ter(SacreBleuMetric):
         """Returns a message about the first line with too many words; without spaces, characters count."""
         for text in texts:
             for number, line in enumerate(text, start=1):
-                if len(line) > TER_WORDS and (words := self._num_words(line)) > TER_WORDS:
+                if len(line) > TER_WORDS and (words := len(self.metric.tokenizer(line).split())) > TER_WORDS:
                     return (
                         f"line {number} has {words:,} words, and lines with more than {TER_WORDS:,} words "
                         "take too long"
                     )
         return None
-
-    def _num_words(self, line: str) -> int:
-        return len(self.metric.tokenizer(line).split())
