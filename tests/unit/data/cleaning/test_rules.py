@@ -46,8 +46,10 @@ def name_of(rules: list[Rule], source: str, target: str) -> str | None:
         ("1.5 million people", "1,500,000 Menschen", None),
         ("1.5 million people", "1,5 Mio. Menschen", None),
         ("1.25 million people", "1,35 Millionen Menschen", "numbers"),
+        ("1.25 million people", "1,25 miriad Menschen", None),  # an unknown word
         ("1.5 million people", "anderthalb Millionen Menschen", None),
         ("3 million people", "drei Millionen Menschen", None),
+        ("3 million people", "2.000.000 Menschen", "numbers"),
         ("2 billion", "2 Milliarden", None),
         ("1.5 million people", "150万人", None),
         ("15,000 people", "15k Menschen", None),
