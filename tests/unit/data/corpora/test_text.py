@@ -297,21 +297,12 @@ def paths(names: str) -> list[Path]:
         ("a.en b.en", "b.de a.de", "a.en", "a.de"),
         ("a.en b.en c.en", "a.de c.de b.de", "b.en", "b.de"),
         ("news.en-de.en.gz ted.en-de.en.gz", "ted.en-de.de.gz news.en-de.de.gz", "news.en-de.en.gz", None),
-        (
-            "europarl-v7.de-en.en cc.de-en.en",
-            "cc.de-en.de europarl-v7.de-en.de",
-            "europarl-v7.de-en.en",
-            None,
-        ),
         ("a/train.en b/train.en", "b/train.de a/train.de", "a/train.en", "a/train.de"),
         ("en/a.txt en/b.txt", "de/b.txt de/a.txt", "en/a.txt", "de/a.txt"),
-        ("english/a english/b", "german/b german/a", "english/a", "german/a"),
         ("a.english b.english", "b.german a.german", "a.english", "a.german"),
-        ("a.src b.src", "b.tgt a.tgt", "a.src", "a.tgt"),
         ("a_en.txt b_en.txt", "b_de.txt a_de.txt", "a_en.txt", "a_de.txt"),
         ("part-1.en part-2.en part-10.en", "part-1.de part-10.de part-2.de", "part-2.en", "part-2.de"),
         ("A.EN B.EN", "b.de a.de", "A.EN", "a.de"),
-        ("a.en.gz b.en", "b.de a.de", "a.en.gz", "a.de"),
     ],
 )
 def test_lists_in_another_order(sources: str, targets: str, source: str, target: str | None) -> None:
@@ -325,18 +316,14 @@ def test_lists_in_another_order(sources: str, targets: str, source: str, target:
     ("sources", "targets"),
     [
         ("train.en", "train.de"),
-        ("corpus.src", "corpus.tgt"),
-        ("news.en-de.en.gz", "news.en-de.de.gz"),
         ("europarl-v7.de-en.en commoncrawl.de-en.en", "europarl-v7.de-en.de commoncrawl.de-en.de"),
         ("a.en b.en", "a.de b.de"),
         ("train.en valid.de", "train.de valid.en"),
         ("english.txt more.txt", "german.txt mehr.txt"),
-        ("one two", "three four"),
         ("a.en a.en", "b.de c.de"),  # the same source twice
         ("a/train.en b/train.en", "a/train.de b/train.de"),
         ("x/1.en y/2.en", "z/1.de z/2.de"),
         ("en.txt en2.txt", "de.txt de2.txt"),
-        ("a.en", "b.de"),
         ("train.zh_CN dev.zh_CN", "train.de dev.de"),
     ],
 )
