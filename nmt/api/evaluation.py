@@ -63,14 +63,14 @@ def evaluate(
         UserError: texts or options exclude each other, a file can't be read, texts have unequal length,
             or a model can't be loaded.
     """
+    named: list[str] = []
+    texts: dict[str, list[list[str]]] = {}
     sides = {"hypotheses": hypotheses, "source": sources, "baseline": baseline, "groups": groups}
-    paths = {key: os.fspath(text) for key, text in sides.items() if isinstance(text, str | os.PathLike)}
-    texts = {
-        key: [_lines(text, key)]
-        for key, text in sides.items()
-        if text is not None and not isinstance(text, str | os.PathLike)
-    }
-    named = [f"{key}={quoted(path)}" for key, path in paths.items()]
+    for key, text in sides.items():
+        if isinstance(text, str | os.PathLike):
+            named.append(f"{key}={_paths(text)}")
+        elif text is not None:
+            texts[key] = [_lines(text, key)]
     if model_dir is not None:
         named.append(f"model_dir={_paths(model_dir)}")
     if references is not None:
@@ -84,7 +84,10 @@ def evaluate(
     for word in named:
         require_text(word)
     arguments = arguments_of(overrides, config_dir, "nmt.evaluate")
-    _refuse_twice({*(word.partition("=")[0] for word in named), *texts}, overrides)
+    keys = {*(word.partition("=")[0] for word in named), *texts}
+    for word in overrides:
+        if (key := word.partition("=")[0].lstrip("+")) in keys:
+            raise UserError(f"{key}: given both as an argument and as an override. Give only one of them.")
     needs_torch = any(word.startswith("model_dir=") for word in (*named, *overrides))
     with session(progress=progress, torch=needs_torch):
         arguments = replace(arguments, overrides=(*named, *arguments.overrides))
@@ -104,7 +107,7 @@ def evaluate(
 def _references(references: Text | Sequence[Text]) -> str | list[list[str]]:
     """Returns the value of the option `references`, or the lines of one or more texts."""
     if isinstance(references, str | os.PathLike):
-        return quoted(os.fspath(references))
+        return _paths(references)
     items = list(references)
     paths = [item for item in items if isinstance(item, os.PathLike)]
     lines = [item for item in items if isinstance(item, str)]
@@ -130,10 +133,3 @@ def _lines(text: Iterable[str], key: str) -> list[str]:
         if not isinstance(line, str):
             raise TypeError(f"{key}, line {number}: must be a str, not {type(line).__name__}")
     return [line.removesuffix("\n").removesuffix("\r") for line in lines]
-
-
-def _refuse_twice(keys: set[str], overrides: Sequence[str]) -> None:
-    for word in overrides:
-        key = word.partition("=")[0].lstrip("+")
-        if key in keys:
-            raise UserError(f"{key}: given both as an argument and as an override. Give only one of them.")

@@ -127,12 +127,12 @@ def score_groups(
         rows.setdefault(label, []).append(row)
     return {
         label: _score(
-            selected(hypotheses, own),
-            [selected(text, own) for text in references],
-            selected(sources, own),
+            selected(hypotheses, numbers),
+            [selected(text, numbers) for text in references],
+            selected(sources, numbers),
             metrics,
         )
-        for label, own in rows.items()
+        for label, numbers in rows.items()
     }
 
 

@@ -132,11 +132,11 @@ def exporter_of(format: str, quantization: str, key: str = "format") -> Exporter
     return exporter
 
 
-def require_empty(output: Path, given: str) -> None:
+def require_empty(output: Path, value: str) -> None:
     """Raises `UserError` unless a folder to write, named by the option `output`, is missing or empty."""
     with write_errors(output):
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise UserError(f"output={given}: already exists. Choose another name, or remove it.")
+            raise UserError(f"output={value}: already exists. Choose another name, or remove it.")
 
 
 def _written_and_compared(

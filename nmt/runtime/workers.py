@@ -80,11 +80,12 @@ class WorkerPool(Generic[Task, Result]):
         return self
 
     def __exit__(self, *details: object) -> None:
-        """Kills the processes and waits for their ends."""
+        """Kills the processes and waits for their ends. The pool can be entered again."""
         self._kill_all()
         atexit.unregister(self._kill_all)
         for pipe in [*self._processes]:
             self._close(pipe)
+        self._num_started = 0
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Yields the number and the result of each task, in the order in which they are done.

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from nmt.config import ServeConfig
-from nmt.serving.documentation import PAGE_HEADERS, description, documentation, translation_page
+from nmt.serving.documentation import PAGE_HEADERS, description, documentation, read_template
 from nmt.serving.metrics import VANISHED, Metrics
 from nmt.serving.requests import answer, read_body, read_request
 from nmt.serving.service import Service
@@ -66,7 +66,7 @@ class App:
             "attentionCharLimit": limits.attention_characters if service.has_attention else 0,
             "supportedFilesFormat": [],
         }
-        page, docs = translation_page(), documentation(openapi)
+        page, docs = read_template("page.html"), documentation(openapi)
         answers: dict[str, Callable[[], Response]] = {
             "/": lambda: HTMLResponse(page, headers=PAGE_HEADERS),
             "/languages": lambda: _json(service.languages()),
@@ -194,11 +194,11 @@ class App:
         return _error(500, "The server has failed.")
 
 
-def allowed(given: object, key: str | None) -> bool:
-    """Returns whether a request with the key `given` is allowed; takes the same time for every wrong key."""
+def allowed(api_key: object, key: str | None) -> bool:
+    """Returns whether a request with this `api_key` is allowed; takes the same time for every wrong key."""
     if key is None:
         return True
-    return isinstance(given, str) and hmac.compare_digest(given.encode("utf-8", "replace"), key.encode())
+    return isinstance(api_key, str) and hmac.compare_digest(api_key.encode("utf-8", "replace"), key.encode())
 
 
 async def _drain(stream: AsyncIterator[bytes], limit: int) -> None:

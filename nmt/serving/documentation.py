@@ -38,11 +38,6 @@ def description(
     return openapi
 
 
-def translation_page() -> bytes:
-    """Returns the page at `/`."""
-    return read_template("page.html").encode()
-
-
 def documentation(openapi: Mapping[str, Any]) -> bytes:
     """Returns the page at `/docs`, from the description of the server."""
     content = "\n".join(_sections(openapi))

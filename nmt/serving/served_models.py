@@ -50,7 +50,6 @@ class SearchOptions:
 
 
 _Job = tuple[Sequence[str], SearchOptions]
-_Process = WorkerPool[_Job, "Sequence[Translation]"]
 
 
 class ServedModel:
@@ -77,15 +76,20 @@ class ServedModel:
         )
         processes = translator.searcher.num_processes
         self.threads = max(threads, processes)
-        # Each process has a pool of its own, so that one can be replaced. None: it has to be replaced.
-        self._idle: queue.SimpleQueue[_Process | None] | None = None
+        # Each process has a pool of its own, so that one can be replaced.
+        self._idle: queue.SimpleQueue[WorkerPool[_Job, Sequence[Translation]]] | None = None
         if processes == 1:
             self._work(_FIRST)
             return
         self._idle = queue.SimpleQueue()
+        killed = "A worker process of the server was killed, probably because memory ran out"
+        remedy = "Translate fewer or shorter lines at once."
         try:
             for _ in range(processes):
-                self._idle.put(self._started())
+                pool = WorkerPool(self._set_up, 1, killed, remedy, forked=True)
+                self._idle.put(pool)
+                pool.__enter__()
+                [*pool.run([_FIRST])]
         except BaseException:  # also a signal: at its exit, Python would wait for the processes
             self.close()
             raise
@@ -103,44 +107,25 @@ class ServedModel:
         """
         if self._idle is None:
             return self._work((lines, options))
-        process = self._idle.get()
+        pool = self._idle.get()
         try:
-            process = process or self._started()
-            [(_, results)] = process.run([(lines, options)])
+            [(_, results)] = pool.run([(lines, options)])
             return results
         except BaseException:
-            if process is not None:
-                process.__exit__()
-                process = None
+            pool.__exit__()
+            pool.__enter__()
             raise
         finally:
-            self._idle.put(process)
+            self._idle.put(pool)
 
     def close(self) -> None:
         """Ends the worker processes. No call of `translate` may be running."""
         while self._idle is not None and not self._idle.empty():
-            if (process := self._idle.get()) is not None:
-                process.__exit__()
+            self._idle.get().__exit__()
 
     def _work(self, job: _Job) -> Sequence[Translation]:
         lines, options = job
         return self._translator(options).translate(lines, attention=options.attention)
-
-    def _started(self) -> _Process:
-        """Starts a process and waits until it has translated a line."""
-        process = _Process(
-            self._set_up,
-            1,
-            "A worker process of the server was killed, probably because memory ran out",
-            "Translate fewer or shorter lines at once.",
-            forked=True,
-        ).__enter__()
-        try:
-            [*process.run([_FIRST])]
-        except BaseException:
-            process.__exit__()
-            raise
-        return process
 
     def _set_up(self) -> Callable[[_Job], Sequence[Translation]]:
         """Runs in a worker process."""

@@ -128,8 +128,8 @@ def read_scores(output: str, num_segments: int) -> tuple[float, list[float]]:
     segments: dict[int, float] = {}
     for line in output.splitlines():
         match line.split("\t"):
-            case [_, label, figure] if (found := _SEGMENT.fullmatch(label)) and figure.startswith("score: "):
-                segments[int(found[1])] = _number(figure)
+            case [_, label, figure] if (match := _SEGMENT.fullmatch(label)) and figure.startswith("score: "):
+                segments[int(match[1])] = _number(figure)
             case [_, figure] if figure.startswith("score: "):
                 systems.add(_number(figure))
     if len(systems) != 1:
