@@ -110,18 +110,13 @@ def test_jsonl(
         ('{"source": "a", "target": 3}\n', "a.jsonl:1: 'target' must be text, not 3"),
         ('{"source": "a", "target": "\\ud83d"}\n', "a.jsonl:1: 'target' contains half a surrogate pair"),
         (f'{{"source": {"9" * 5000}, "target": "b"}}', "a.jsonl:1: 'source' must be text, not inf"),
-        ('{"source": NaN, "target": "b"}', "a.jsonl:1: 'source' must be text, not nan"),
-        ('{"source": ["a"], "target": "b"}', r"a.jsonl:1: 'source' must be text, not \['a'\]"),
         ('{"a":' * 5000 + "1" + "}" * 5000, "a.jsonl:1: "),
-        ('{"a":' * 900 + "1" + "}" * 900, "a.jsonl:1: "),
-        ('{"source": "a\0", "target": "b"}', "a.jsonl:1: not valid JSON"),
         ("\0\0", "a.jsonl:1: not valid JSON"),
-        ('"text"', "a.jsonl:1: must be a JSON object"),
         ("null", "a.jsonl:1: must be a JSON object"),
         ('{"source": "a", "target": "b"}\n\n\n{}\n', "a.jsonl:2: a blank line before lines with text"),
         (json.dumps(dict.fromkeys(map(str, range(5000)))), "0, 1, .*29 and 4970 more$"),
     ],
-    ids=range(18),
+    ids=range(13),
 )
 def test_jsonl_mistakes(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "a.jsonl"
