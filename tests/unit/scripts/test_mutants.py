@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from mutants import Mutant, located, mutants_of, room_tests, summary
+from coverage import CoverageData
+from mutants import Covering, Mutant, located, mutants_of, summary
 
 CODE = '''
 class Store:
@@ -55,11 +56,18 @@ def test_a_mutant_is_found_after_a_move_or_is_gone(tmp_path: Path) -> None:
     assert located(Mutant("nmt/a.py", "Store.open", "constant", "7", "8", 0), tmp_path, {}) is None
 
 
-def test_the_tests_of_a_room_and_the_summary(tmp_path: Path) -> None:
-    (tmp_path / "tests/unit/data/batches").mkdir(parents=True)
-    (tmp_path / "tests/unit/test_bundle.py").touch()
-    assert room_tests("nmt/data/batches/packing.py", tmp_path) == ["tests/unit/data/batches"]
-    assert room_tests("nmt/data/store.py", tmp_path) == ["tests/unit/data"]
-    assert room_tests("nmt/bundle.py", tmp_path) == ["tests/unit/test_bundle.py"]
-    assert room_tests("nmt/errors.py", tmp_path) == ["tests/unit"]
+def test_the_tests_of_lines_and_the_summary(tmp_path: Path) -> None:
+    data = CoverageData(str(tmp_path / "coverage"))
+    for name in ("fast", "slow", "failed"):
+        data.set_context(f"tests/{name}.py::test|run")
+        data.add_lines({"/tree/nmt/a.py": [2, 3]})
+    data.write()
+    cases = '<testcase classname="tests.slow" name="test" time="9"/>'
+    cases += '<testcase classname="tests.fast" name="test"/>'
+    cases += '<testcase classname="tests.failed" name="test"><failure/></testcase>'
+    (tmp_path / "times.xml").write_text(f"<testsuite>{cases}</testsuite>")
+    covering = Covering(tmp_path / "coverage", tmp_path / "times.xml")
+    for first, last in ((3, 3), (1, 9), (5, 6)):  # the last has no line, so that before it counts
+        assert covering.tests("nmt/a.py", first, last) == ["tests/fast.py::test", "tests/slow.py::test"]
+    assert covering.tests("nmt/a.py", 1, 1) == covering.tests("nmt/b.py", 1, 9) == []
     assert summary([Mutant("nmt/a.py", "f", "boolean", "x", "y", 0)], {}).splitlines()[-1].split()[-1] == "1"
