@@ -305,19 +305,6 @@ def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Pa
     return edit
 
 
-def header(change: Callable[[dict[str, object]], object]) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        path = folder / "model.safetensors"
-        content = path.read_bytes()
-        end = 8 + int.from_bytes(content[:8], "little")
-        values = json.loads(content[8:end])
-        change(values)
-        text = json.dumps(values).encode()
-        path.write_bytes(len(text).to_bytes(8, "little") + text + content[end:])
-
-    return edit
-
-
 def fill(value: float) -> Callable[[dict[str, torch.Tensor]], object]:
     return lambda tensors: tensors["encoder.0.feed_forward.inner.bias"].__setitem__(3, value)
 
@@ -350,17 +337,11 @@ BIAS = "encoder.0.feed_forward.inner.bias"
         (option("d_model", 8, 16384), "belongs to another configuration or vocabulary"),
         (option("d_ff", 8, 10**40), "model.d_ff="),
         (option("d_ff", 8, 10**5), "belongs to another configuration or vocabulary"),
-        (option("d_ff", 8, "9" * 5000), "a number of 5,000 characters"),
         (option("heads", 2, 10**9), "model.heads="),
         (edited(lambda text: "a: &a [x]\nb: *a\n" + text), "anchors and aliases"),
-        (edited(lambda text: text + "x: " + "[" * 50_000), "nested more than"),
-        (edited(lambda text: text + "seed: 1\n"), "the key seed occurs twice"),
         (edited(lambda text: text + "#" * (1 << 21)), "more than 1,048,576 bytes"),
         (weights(fill(float("nan"))), f"{BIAS} holds NaN or infinite numbers"),
-        (weights(fill(float("-inf"))), f"{BIAS} holds NaN or infinite numbers"),
         (weights(lambda w: w.update({BIAS: w[BIAS].int()})), f"{BIAS} holds I32 numbers"),
-        (weights(lambda w: w.update({BIAS: w[BIAS].double()})), f"{BIAS} holds F64 numbers"),
-        (weights(lambda w: w.update({BIAS: w[BIAS].bool()})), f"{BIAS} holds BOOL numbers"),
         (weights(lambda w: w.update({BIAS: w[BIAS][:4].clone()})), "belongs to another configuration"),
         (weights(lambda w: w.update({BIAS: w[BIAS].view(2, 4)})), "belongs to another configuration"),
         (weights(lambda w: w.pop(BIAS)), "belongs to another"),
@@ -368,20 +349,7 @@ BIAS = "encoder.0.feed_forward.inner.bias"
             weights(lambda w: w.update({"more": torch.ones(1)})),
             "it has an unknown more",
         ),
-        (header(lambda h: h[BIAS].update(shape=[10**12])), f"the data of {BIAS} do not fit its shape"),
-        (header(lambda h: h[BIAS].update(shape=[-8, -1])), f"{BIAS} has no valid shape"),
-        (header(lambda h: h[BIAS].update(data_offsets=[0, 10**18])), "do not fit its shape"),
-        (header(lambda h: h[BIAS].update(data_offsets=["0", 1])), f"{BIAS} has no valid data_offsets"),
-        (header(lambda h: h.update({BIAS: []})), f"{BIAS} has no valid data_offsets"),
-        (header(lambda h: h.clear()), "its size differs from the size in its header"),
-        (replaced("model.safetensors", b""), "is damaged"),
         (replaced("model.safetensors", b"\xff" * 8), "its header is longer than the file"),
-        (replaced("model.safetensors", b"\xff" * 8 + b"{}" * 99), "its header is longer than the file"),
-        (replaced("model.safetensors", (99).to_bytes(8, "little") + b"[" * 99), "is damaged"),
-        (
-            replaced("model.safetensors", (2).to_bytes(8, "little") + b"[]"),
-            "its header is not a list of tensors",
-        ),
         (replaced("joint.spm", b""), "joint.spm is damaged or from another program"),
         (replaced("joint.spm", b"\x80" * 100_000), "joint.spm is damaged or from another program"),
         (
@@ -397,7 +365,7 @@ BIAS = "encoder.0.feed_forward.inner.bias"
         (fifo("joint.spm"), "lacks joint.spm"),
         (fifo("config.yaml"), "not a model folder"),
     ],
-    ids=range(41),
+    ids=range(25),
 )
 def test_what_a_stranger_may_send_is_refused(edit: Callable[[Path], None], words: str, folder: Path) -> None:
     (folder / "SHA256SUMS").unlink()

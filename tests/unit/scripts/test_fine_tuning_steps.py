@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
-import fine_tuning
 import pytest
-from fine_tuning import SPLITS, TOPIC, VARIANTS, is_of_topic, main, split_by_topic, table
-
-from nmt.runtime.files import parse_json
+from fine_tuning import SPLITS, TOPIC, is_of_topic, main, split_by_topic, table
 
 
 @pytest.mark.parametrize(
@@ -65,56 +60,6 @@ def test_the_table_has_differences_from_the_start() -> None:
         "| before | 20.00 |  | 50.00 | 30.00 |  | 50.00 |",
         "| tuned | 25.50 | +5.50 | 50.00 | 28.75 | -1.25 | 50.00 |",
     ]
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    folder = tmp_path / "multi30k"
-    folder.mkdir()
-    for name in SPLITS.values():
-        for language in ("en", "de"):
-            text = "".join(
-                f"{word} {number}\n" for number in range(8) for word in ("a ball", "a cup")
-            ).encode()
-            if language == "de":
-                (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(text))
-            else:
-                (folder / f"{name}.{language}").write_bytes(text)
-    return folder
-
-
-def test_its_steps(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The commands in their order, with stand-ins that write what the next step reads."""
-    commands = []
-
-    def run(*command: str) -> None:
-        commands.append(command)
-        options = dict(option.split("=", 1) for option in command[1:])
-        folder = Path(options.get("run_dir") or options["output"])
-        folder.mkdir(parents=True)
-        groups = {part: scores(float(len(commands))) for part in ("topic", "general")}
-        results = {"test": {"groups": groups}, "before": {"test": {"groups": groups}}}
-        (folder / "results.json").write_text(json.dumps(results))
-
-    monkeypatch.setattr(fine_tuning, "_run", run)
-    arguments = [str(corpus), str(tmp_path / "run"), "--split", "valid", "--json", str(tmp_path / "out.json")]
-    assert main([*arguments, "seed=2"]) == 0
-    names = ["nmt-train", "nmt-export", "nmt-import", *["nmt-train"] * len(VARIANTS)]
-    assert [command[0] for command in commands] == names
-    trainings = [command for command in commands if command[0] == "nmt-train"]
-    assert all(command[-1] == "seed=2" for command in trainings)
-    for command in trainings[1:]:
-        assert f"start_from={tmp_path / 'run/imported'}" in command
-        mixed = "data.train.corpora.general.weight=0.1" in command
-        assert mixed == any(option.startswith("data.train.corpora.general.source=") for option in command)
-        text = tmp_path / "run/text"
-        assert f"data.test.source=[{text / 'topic.valid.en'},{text / 'general.valid.en'}]" in command
-    written = parse_json((tmp_path / "out.json").read_text())
-    assert list(written["scores"]) == ["before", *VARIANTS] and written["split"] == "valid"
-    output = capsys.readouterr()
-    assert output.out.startswith("| valid | Topic BLEU |") and "general train: 8 pairs" in output.err
 
 
 def test_missing_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
