@@ -12,15 +12,16 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from nmt.runtime.streams import log
+from nmt.serving.served_models import SearchOptions, ServedModel
 
-Options = TypeVar("Options", bound=Hashable)
-Result = TypeVar("Result")
+if TYPE_CHECKING:
+    from nmt.decoding.translation import Translation
 
 _FEWEST = 16  # lines of a batch from which on it gains time to share them with another free thread
 
@@ -34,7 +35,7 @@ class Closed(Exception):
 
 
 @dataclass(eq=False)
-class Ticket(Generic[Options, Result]):
+class Ticket:
     """The lines of a request, and their results.
 
     `future` has the result of each line, in order, or the exception of a batch that had lines of this ticket.
@@ -42,9 +43,9 @@ class Ticket(Generic[Options, Result]):
     """
 
     lines: Sequence[str]
-    options: Options
-    future: Future[list[Result]] = field(default_factory=Future, init=False)
-    _results: dict[int, Result] = field(default_factory=dict, init=False)
+    options: SearchOptions
+    future: Future[list[Translation]] = field(default_factory=Future, init=False)
+    _results: dict[int, Translation] = field(default_factory=dict, init=False)
     _taken: int = field(default=0, init=False)  # lines that batches have taken
     _since: float = field(default=0.0, init=False)  # time of arrival in seconds
 
@@ -52,39 +53,34 @@ class Ticket(Generic[Options, Result]):
         assert self.lines, "a ticket has one or more lines"
 
 
-class Batcher(Generic[Options, Result]):
-    """Translates the lines of many requests in batches, in threads of its own.
+class Batcher:
+    """Translates the lines of many requests with a model, in batches, in as many threads as the model allows.
 
     Args:
-        translate: translates the lines of a batch with its options and returns a result for each, in order.
-            If there are several threads, they call it at the same time.
-        size: the largest number of lines of a batch with these options.
+        model: closed by `close`.
         max_waiting: the largest number of lines that wait.
-        threads: the number of translating threads.
         wait: seconds that the oldest ticket waits for others before a free thread takes it.
         observe: called with the number of lines and the seconds of every translated batch.
     """
 
     def __init__(
         self,
-        translate: Callable[[Sequence[str], Options], Sequence[Result]],
-        size: Callable[[Options], int],
+        model: ServedModel,
         *,
         max_waiting: int,
-        threads: int = 1,
         wait: float = 0.0,
         observe: Callable[[int, float], None] = lambda lines, seconds: None,
     ) -> None:
-        self._translate, self._size, self._observe = translate, size, observe
+        self._model, self._observe = model, observe
         self._max_waiting, self._wait = max_waiting, wait
-        self._queue: dict[Ticket[Options, Result], None] = {}  # the oldest first
+        self._queue: dict[Ticket, None] = {}  # the oldest first
         self._waiting = 0  # lines
         self._free = 0  # threads that wait for lines
         self._closed = False
         self._changed = threading.Condition()
         self._threads = [
             threading.Thread(target=self._run, name=f"translate-{number}", daemon=True)
-            for number in range(threads)
+            for number in range(model.threads)
         ]
         for thread in self._threads:
             thread.start()
@@ -94,7 +90,7 @@ class Batcher(Generic[Options, Result]):
         """The number of lines that wait and are in no batch yet."""
         return self._waiting
 
-    def submit(self, ticket: Ticket[Options, Result]) -> None:
+    def submit(self, ticket: Ticket) -> None:
         """Adds a ticket to the queue.
 
         Raises:
@@ -111,7 +107,7 @@ class Batcher(Generic[Options, Result]):
             self._queue[ticket] = None
             self._changed.notify()
 
-    def cancel(self, ticket: Ticket[Options, Result]) -> None:
+    def cancel(self, ticket: Ticket) -> None:
         """Cancels the future of a ticket, and drops its lines that still wait.
 
         Lines that a batch has taken are translated, and their results are dropped. A ticket that is finished
@@ -122,14 +118,15 @@ class Batcher(Generic[Options, Result]):
             self._drop(ticket)
 
     def close(self) -> None:
-        """Accepts no more tickets, translates those that wait, and ends the threads."""
+        """Accepts no more tickets, translates those that wait, and ends the threads and the model."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
+        self._model.close()
 
-    def _drop(self, ticket: Ticket[Options, Result]) -> None:
+    def _drop(self, ticket: Ticket) -> None:
         """Removes a ticket from the queue if it is there."""
         if ticket in self._queue:
             del self._queue[ticket]
@@ -150,14 +147,14 @@ class Batcher(Generic[Options, Result]):
                     self._changed.notify()
             self._translate_batch(batch)
 
-    def _oldest(self) -> Ticket[Options, Result]:
+    def _oldest(self) -> Ticket:
         return next(iter(self._queue))
 
     def _ready(self) -> bool:
         """Returns whether to take a batch now: there is a ticket, and it has waited for others."""
         return bool(self._queue) and (
             self._closed
-            or self._waiting >= self._size(self._oldest().options)
+            or self._waiting >= self._model.batch_size(self._oldest().options)
             or time.monotonic() >= self._oldest()._since + self._wait
         )
 
@@ -165,12 +162,12 @@ class Batcher(Generic[Options, Result]):
         """Returns the seconds until `_ready` may hold; None: until something changes."""
         return max(self._oldest()._since + self._wait - time.monotonic(), 0) if self._queue else None
 
-    def _take(self) -> list[tuple[Ticket[Options, Result], int]]:
+    def _take(self) -> list[tuple[Ticket, int]]:
         """Takes the tickets and the numbers of the lines of the next batch."""
         options = self._oldest().options
         share = math.ceil(self._waiting / max(self._free, 1))
-        room = min(self._size(options), max(share, _FEWEST))
-        batch: list[tuple[Ticket[Options, Result], int]] = []
+        room = min(self._model.batch_size(options), max(share, _FEWEST))
+        batch: list[tuple[Ticket, int]] = []
         group = (ticket for ticket in self._queue if ticket.options == options)
         for ticket in [*itertools.islice(group, room)]:
             begin = ticket._taken
@@ -184,12 +181,12 @@ class Batcher(Generic[Options, Result]):
         self._waiting -= len(batch)
         return batch
 
-    def _translate_batch(self, batch: Sequence[tuple[Ticket[Options, Result], int]]) -> None:
+    def _translate_batch(self, batch: Sequence[tuple[Ticket, int]]) -> None:
         lines, options = [ticket.lines[line] for ticket, line in batch], batch[0][0].options
         start, error = time.monotonic(), None
-        results: Sequence[Result] = ()
+        results: Sequence[Translation] = ()
         try:
-            results = self._translate(lines, options)
+            results = self._model.translate(lines, options)
             assert len(results) == len(lines), "there must be a result for each line"
         except Exception as raised:  # the thread must continue: other requests wait for it
             log.error("a batch failed: %s", raised, exc_info=not isinstance(raised, ValueError))

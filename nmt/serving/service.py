@@ -17,7 +17,7 @@ from nmt.errors import UserError
 from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
 from nmt.serving.documentation import read_template
 from nmt.serving.requests import TranslateRequest
-from nmt.serving.served_models import SearchOptions, ServedModel
+from nmt.serving.served_models import ServedModel
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
@@ -42,15 +42,8 @@ class Service:
         observe: Callable[[int, float], None],
     ) -> None:
         self._limits = limits
-        self._batchers: dict[ServedModel, Batcher[SearchOptions, Translation]] = {
-            model: Batcher(
-                model.translate,
-                model.batch_size,
-                max_waiting=limits.waiting_sentences,
-                threads=model.threads,
-                wait=wait,
-                observe=observe,
-            )
+        self._batchers = {
+            model: Batcher(model, max_waiting=limits.waiting_sentences, wait=wait, observe=observe)
             for model in models
         }
 
@@ -92,7 +85,7 @@ class Service:
             raise HTTPException(400, "attention: the engine of this server has none.")
         if not lines:
             return []
-        ticket: Ticket[SearchOptions, Translation] = Ticket(lines, request.options)
+        ticket = Ticket(lines, request.options)
         batcher = self._batchers[model]
         try:
             batcher.submit(ticket)
@@ -119,9 +112,8 @@ class Service:
 
     def close(self) -> None:
         """Translates what waits, then ends the threads and the models."""
-        for model, batcher in self._batchers.items():
+        for batcher in self._batchers.values():
             batcher.close()
-            model.close()
 
     def _model_of(self, request: TranslateRequest) -> ServedModel:
         """Returns the model of the languages of a request; `HTTPException` unless there is exactly one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ TICKETS = st.lists(st.tuples(st.integers(1, 9), st.sampled_from("ab")), min_size
 """The number of lines and the options of each ticket."""
 
 
-def ticket(lines: Sequence[str], options: str = "a") -> Ticket[str, str]:
+def ticket(lines: Sequence[str], options: str = "a") -> Ticket:
     return Ticket(lines, options)
 
 
@@ -37,9 +38,16 @@ class Gate:
         return [f"{line}/{options}" for line in lines]
 
 
-def blocked(gate: Gate, size: int = 4, **options: Any) -> Batcher[str, str]:
+def model(translate: Any, size: int, threads: int = 1) -> Any:
+    """The attributes of a `ServedModel` that a batcher uses."""
+    return SimpleNamespace(
+        translate=translate, batch_size=lambda options: size, threads=threads, close=lambda: None
+    )
+
+
+def blocked(gate: Gate, size: int = 4, **options: Any) -> Batcher:
     """A batcher whose thread is busy with a batch of one line, until the gate is opened."""
-    batcher = Batcher(gate, lambda _: size, **{"max_waiting": 1000} | options)
+    batcher = Batcher(model(gate, size), **{"max_waiting": 1000} | options)
     batcher.submit(ticket(["first"]))
     assert gate.begun.wait(20)
     return batcher
@@ -56,7 +64,7 @@ def test_every_ticket_gets_its_results_in_order(
             sizes.append(len(lines))
         return [f"{line}/{options}" for line in lines]
 
-    batcher = Batcher(translate, lambda _: size, max_waiting=1000, threads=threads, wait=wait)
+    batcher = Batcher(model(translate, size, threads), max_waiting=1000, wait=wait)
     tickets = [
         ticket([f"{number}.{line}" for line in range(count)], options)
         for number, (count, options) in enumerate(shapes)
@@ -141,7 +149,7 @@ def test_an_error_reaches_only_the_tickets_of_its_batch() -> None:
 
 
 def test_a_batch_with_too_few_results_is_an_error() -> None:
-    batcher = Batcher(lambda lines, options: ["one"], lambda _: 8, max_waiting=10)
+    batcher = Batcher(model(lambda lines, options: ["one"], 8), max_waiting=10)
     failed = ticket(["1", "2"])
     batcher.submit(failed)
     batcher.close()
@@ -165,7 +173,7 @@ def test_a_full_queue_refuses_whole_tickets() -> None:
 
 def test_a_ticket_cancelled_during_its_batch_is_not_finished() -> None:
     gate = Gate()
-    batcher = Batcher(gate, lambda _: 2, max_waiting=10)
+    batcher = Batcher(model(gate, 2), max_waiting=10)
     begun = ticket(["1", "2", "3"])
     batcher.submit(begun)
     assert gate.begun.wait(20)
@@ -178,9 +186,8 @@ def test_a_ticket_cancelled_during_its_batch_is_not_finished() -> None:
 
 def test_free_threads_share_what_waits() -> None:
     gate, sizes = Gate(), list[int]()
-    batcher = Batcher(
-        gate, lambda _: 100, max_waiting=1000, threads=2, wait=0.2, observe=lambda n, _: sizes.append(n)
-    )
+    both = model(gate, 100, threads=2)
+    batcher = Batcher(both, max_waiting=1000, wait=0.2, observe=lambda n, _: sizes.append(n))
     for number in range(60):
         batcher.submit(ticket([str(number)]))
     wait_until(lambda: len(gate.batches) == 2)
