@@ -39,6 +39,7 @@ from nmt.runtime.streams import log, printable, progress
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
+    from nmt.data.corpora.corpus import HeldOut
 
 TEXTS = ("source", "hypotheses", "baseline", "references", "groups")
 """Keys that name text files; all the given files must correspond line for line."""
@@ -180,15 +181,21 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
     task.target_lang = config.target_lang or data.target_lang
     scored_on = _title_files("references", config)
     if not task.references:
-        read_data(config, bundle, data, task)
+        key, held_out = f"data.{config.split}", read_data(config, bundle)
+        task.add("source", held_out.inputs, f"{key}'s source")
+        task.sources = held_out.sources
+        task.add("references", held_out.references, f"{key}'s target")
+        if held_out.groups is not None and config.groups is None:
+            task.add("groups", held_out.groups, f"{key}.groups")
+        task.details |= {"split": config.split, "data": held_out.facts}
         scored_on = f"{data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
     task.title = printable(f"{' + '.join(paths)} on {scored_on}")
     task.details["model_dir"] = paths[0] if isinstance(config.model_dir, str) else paths
     return bundles
 
 
-def read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) -> None:
-    """Adds the text of a split of `data`, which may be those of the model, to the task.
+def read_data(config: EvalConfig, bundle: Bundle) -> HeldOut:
+    """Returns the text of `config.split` of `config.data` or, without these, of the data of the model.
 
     Raises:
         UserError: there is no such split, or it is no longer available.
@@ -197,7 +204,7 @@ def read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) 
     from nmt.data.corpora.corpus import is_given, read_held_out
     from nmt.data.corpora.recorded import NotRecorded, require_recorded
 
-    key = f"data.{config.split}"
+    key, data = f"data.{config.split}", config.data or bundle.config.data
     split: SplitConfig = getattr(data, config.split)
     whose = f"data={data.name}" if config.data else f"the model in {bundle.folder}"
     if not is_given(split):
@@ -229,12 +236,7 @@ def read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) 
     if held_out.tag is not None and held_out.tag not in bundle.tokenizer.source_symbols:
         known = ", ".join(bundle.tokenizer.source_symbols) or "none at all"
         raise UserError(f"{key}.tag={held_out.tag}: the model in {bundle.folder} knows these tags: {known}")
-    task.add("source", held_out.inputs, f"{key}'s source")
-    task.sources = held_out.sources
-    task.add("references", held_out.references, f"{key}'s target")
-    if held_out.groups is not None and config.groups is None:
-        task.add("groups", held_out.groups, f"{key}.groups")
-    task.details |= {"split": config.split, "data": held_out.facts}
+    return held_out
 
 
 def _explicit_options(split: SplitConfig, data: DataConfig, name: str) -> str:

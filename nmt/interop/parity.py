@@ -56,14 +56,6 @@ class Parity:
     segmentation_ties: int
     near_ties: int
 
-    def summary(self) -> str:
-        """Returns the result in one line."""
-        return (
-            f"{self.sentences:,} sentences, {self.tokens:,} tokens: the same pieces "
-            f"({self.segmentation_ties:,} ties), log-probabilities within {self.largest_difference:.1e}, "
-            f"the same text by greedy search ({self.near_ties:,} near ties)"
-        )
-
 
 class ParityError(Exception):
     """The export differs from the original; the message says where."""
@@ -92,7 +84,11 @@ def compare(bundle: Bundle, engine: ForeignModel, text: ComparedText, longest: i
     """
     with progress(total=2 * len(text.lines), unit="sentences", description="Comparing") as bar:
         parity = _parity(bundle, engine, text, longest, bar.update)
-    log.info("Compared on %s: %s", text.name, parity.summary())
+    log.info(
+        f"Compared on {text.name}: {parity.sentences:,} sentences, {parity.tokens:,} tokens: the same pieces "
+        f"({parity.segmentation_ties:,} ties), log-probabilities within {parity.largest_difference:.1e}, "
+        f"the same text by greedy search ({parity.near_ties:,} near ties)"
+    )
     return parity
 
 

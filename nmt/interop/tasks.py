@@ -19,7 +19,7 @@ from nmt.config.storage import to_plain
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.scores import score_of
-from nmt.evaluation.task import Task, read_data
+from nmt.evaluation.task import read_data
 from nmt.interop.interfaces import (
     EXPORTERS,
     IMPORTERS,
@@ -208,17 +208,15 @@ def _pairs(config: ExportConfig | ImportConfig, bundle: Bundle | None = None) ->
         return pairs_of_files(config.check, config.references)
     if bundle is None or isinstance(config, ImportConfig):
         return bundled_pairs()
-    task = Task()
-    evaluation = EvalConfig(model_dir=config.model_dir, split="valid")
     try:
-        read_data(evaluation, bundle, bundle.config.data, task)
+        held_out = read_data(EvalConfig(model_dir=config.model_dir, split="valid"), bundle)
     except UserError as error:
         log.warning(
             "The validation data of the model can't be read (%s) The comparison uses the bundled sentences.",
             error,
         )
         return bundled_pairs()
-    return Pairs("validation data of the model", task.texts["source"], task.references[0])
+    return Pairs("validation data of the model", held_out.inputs, held_out.references)
 
 
 def write_copy(bundle: Bundle, folder: Path, place: str) -> None:
