@@ -99,15 +99,6 @@ def test_from_python(run: Path, toy: Toy, said: pytest.LogCaptureFixture) -> Non
     assert "line 1: 2 URLs, tags or variables appended at the end of the translation" in said.text
 
 
-def test_a_prompt(run: Path, toy: Toy) -> None:
-    """Lines from a pipe are translated as they arrive, as typed lines are."""
-    options = ["model_dir=masked", "threads=1", "scores=true"]
-    result = toy.done("nmt-translate", *options, text="{x}\nbo <b>ba</b>\n")
-    first, second = result.stdout.decode().split("\n")[:-1]
-    assert first == "0.0000\t{x}"
-    assert second.count("<b>") == second.count("</b>") == 1
-
-
 def test_a_vocabulary_of_another_model(run: Path, toy: Toy) -> None:
     options = toy.small("data.tokenizer.path=masked", "run_dir=refused", "prepare_only=true")
     assert toy.refused("nmt-train", *options).endswith(

@@ -279,14 +279,6 @@ def test_given_translations_are_scored(model: nmt.Model, unchanged: None) -> Non
     assert all(-100 < score < -1 for score in scores[:3])
 
 
-def test_a_search_and_its_score_agree(model: nmt.Model) -> None:
-    """They agree if the tokenizer splits the text into the tokens that the search chose."""
-    options = {"length_penalty": 0, "max_length_factor": 0, "max_length_offset": 2}
-    (found,) = model.translate_nbest(["ba be bi bo"], beam_size=8, nbest=8, **options)
-    scores = model.score([("ba be bi bo", one.text) for one in found])
-    assert any(abs(one.score - score) < 1e-4 for one, score in zip(found, scores, strict=True))
-
-
 @pytest.mark.parametrize(
     ("written", "given"),
     [
@@ -423,29 +415,6 @@ def test_evaluations_that_are_refused(given: dict[str, Any], reported: str, unch
     with pytest.raises(nmt.UserError) as raised:
         nmt.evaluate(**given)
     assert reported in str(raised.value)
-
-
-def test_a_metric_of_a_plugin_reads_sources(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unchanged: None
-) -> None:
-    (tmp_path / "api_metric.py").write_text(
-        "from nmt.evaluation.metrics import METRICS, Metric\n"
-        "class Copied(Metric):\n"
-        "    key = name = 'api_copied'\n"
-        "    needs_sources = True\n"
-        "    def score(self, hypotheses, references, sources):\n"
-        "        return 100 * sum(map(str.__eq__, hypotheses, sources)) / len(sources)\n"
-        "METRICS[Copied.key] = Copied\n"
-    )
-    with monkeypatch.context() as patch:
-        patch.syspath_prepend(tmp_path)
-        report = nmt.evaluate(
-            ["a", "b"], ["a", "c"], ["a", "d"], metrics=["api_copied"], overrides=["plugins=[api_metric]"]
-        )
-    assert report.scores["api_copied"] == 50.0
-    from nmt.evaluation.metrics import METRICS
-
-    del METRICS["api_copied"]
 
 
 # The guide

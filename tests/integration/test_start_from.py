@@ -115,13 +115,6 @@ def test_no_model_is_told(tmp_path: Path, base: Path) -> None:
         with_vocabulary(replace(started(base, tmp_path / "run"), start_from=str(tmp_path / "nowhere")))
 
 
-def test_another_shape_is_told_before_the_data_are_prepared(base: Path, tmp_path: Path) -> None:
-    config = started(base, tmp_path / "run")
-    other = replace(config, model=replace(config.model, norm=Norm.pre, heads=2, dropout=0.3))
-    with pytest.raises(UserError, match=r"has other options. Give model\.heads=4 model\.norm=post$"):
-        with_vocabulary(other)
-
-
 def test_another_vocabulary_is_told(base: Path, tmp_path: Path) -> None:
     config = started(base, tmp_path / "run", tag=None)
     train(replace(toy_config(base, tmp_path / "other"), seed=2))
@@ -131,13 +124,6 @@ def test_another_vocabulary_is_told(base: Path, tmp_path: Path) -> None:
         UserError, match="the weights belong to another vocabulary than that of data.tokenizer.path"
     ):
         initial_model(config, prepare(config.data))
-
-
-def test_pieces_of_a_model_are_taken_as_they_are(base: Path, tmp_path: Path) -> None:
-    config = toy_config(write_toy(tmp_path, train=200, held_out=8, seed=5), tmp_path / "run")
-    taken = replace(config.data, tokenizer=TokenizerConfig(path=str(base / "run")))
-    assert prepare(taken).tokenizer.fingerprint == load_bundle(base / "run").tokenizer.fingerprint
-    assert prepare(config.data).tokenizer.fingerprint != prepare(taken).tokenizer.fingerprint
 
 
 def test_a_tag_the_vocabulary_lacks_is_told(base: Path, tmp_path: Path) -> None:
