@@ -291,6 +291,15 @@ def test_a_task_that_kills_two_processes_is_an_error(bad: set[int], count: int) 
     assert children() == []
 
 
+def test_a_pool_whose_process_was_killed_can_be_entered_again() -> None:
+    pool = several(lambda: deadly(3), 1, forked=True)
+    with pytest.raises(UserError, match=ONE_LINE), pool:
+        list(pool.run([3]))
+    with pool:
+        assert list(pool.run([4])) == [(0, 4)]
+    assert children() == []
+
+
 class Local(Exception):
     """An error that is pickled by its name alone, and here under a name that is missing."""
 
