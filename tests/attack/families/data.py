@@ -55,7 +55,7 @@ TEXTS: dict[str, tuple[Change, Expected]] = {
     "blank last line": (lambda text: text + b"\n", refused("120", "121")),
     "one less": (_lines(lambda lines: lines.pop()), refused("119", "120")),
     "one more": (lambda text: text + b"ba\n", refused("train.src", "121", "120")),
-    "empty": (lambda text: b"", refused("train.src", "has no sentence pairs")),
+    "empty": (lambda text: b"", refused("train.src has 0 lines", "120")),
     "blank lines": (lambda text: b"\n" * 120, refused()),
     "a huge line": (_line(3, b"ba " * 400_000 + b"\n"), works()),
     "a long word": (_line(3, b"b" * 300_000 + b"\n"), works()),
