@@ -66,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write the scores to this file")
     parser.add_argument("options", nargs="*", metavar="key=value", help="options of all trainings")
     given = parser.parse_intermixed_args(arguments)
-    missing = [path for path in _files(given.folder) if path is None]
+    names = [f"{name}.{language}" for name in SPLITS.values() for language in LANGUAGES]
+    missing = [name for name in names if _found(given.folder / name) is None]
     if missing:
         parser.error(
             f"{given.folder}: needs {', '.join(SPLITS.values())}, each as .en and .de or .en.gz and .de.gz"
@@ -237,11 +238,6 @@ def _run(*command: str) -> None:
 
 def _parts(results: Mapping[str, Any]) -> dict[str, Any]:
     return {part: results["groups"][part] for part in ("topic", "general")}
-
-
-def _files(folder: Path) -> list[Path | None]:
-    names = [f"{name}.{language}" for name in SPLITS.values() for language in LANGUAGES]
-    return [_found(folder / name) for name in names]
 
 
 def _found(path: Path) -> Path | None:
