@@ -18,7 +18,6 @@ import torch
 from nmt.bundle import Bundle
 from nmt.data.batches.batching import Batch
 from nmt.data.corpora.text import bundled_folder, read_lines
-from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import FORBIDDEN_IDS, NUM_SPECIAL
 from nmt.decoding.search_batches import batches_by_length
 from nmt.errors import UserError
@@ -74,16 +73,14 @@ class Forced:
     shortfall: list[float]
 
 
-def compare(bundle: Bundle, engine: ForeignModel, text: ComparedText, longest: int) -> Parity:
+def compare(bundle: Bundle, engine: ForeignModel, text: ComparedText) -> Parity:
     """Compares a model in fp32 with the same model in another engine, and logs the result.
-
-    `longest` is the maximum number of tokens of a sentence, EOS counted.
 
     Raises:
         ParityError: they differ.
     """
     with progress(total=2 * len(text.lines), unit="sentences", description="Comparing") as bar:
-        parity = _parity(bundle, engine, text, longest, bar.update)
+        parity = _parity(bundle, engine, text, bar.update)
     log.info(
         f"Compared on {text.name}: {parity.sentences:,} sentences, {parity.tokens:,} tokens: the same pieces "
         f"({parity.segmentation_ties:,} ties), log-probabilities within {parity.largest_difference:.1e}, "
@@ -93,27 +90,28 @@ def compare(bundle: Bundle, engine: ForeignModel, text: ComparedText, longest: i
 
 
 def _parity(
-    bundle: Bundle, engine: ForeignModel, text: ComparedText, longest: int, advance: Callable[[int], object]
+    bundle: Bundle, engine: ForeignModel, text: ComparedText, advance: Callable[[int], object]
 ) -> Parity:
     model, tokenizer, sources, targets = bundle.model, bundle.tokenizer, text.sources, text.targets
     segmentation_ties = _compare_ids(engine, text.lines, text.untagged)
     largest = _compare_scores(
         "of a reference", engine.score(sources, targets), forced(model, sources, targets, advance)
     )
-    all_sources, all_targets = every_piece(tokenizer.source_vocab_size, tokenizer.target_vocab_size, longest)
+    all_sources, all_targets = every_piece(
+        tokenizer.source_vocab_size, tokenizer.target_vocab_size, text.longest
+    )
     _compare_scores(
         "of a sentence of all pieces",
         engine.score(all_sources, all_targets),
         forced(model, all_sources, all_targets),
     )
-    limits = text.limits(longest)
-    translations = engine.translate(sources, limits)
+    translations = engine.translate(sources, text.limits)
     originals = forced(model, sources, translations, advance)
     scores = engine.score(sources, translations)
     largest = max(largest, _compare_scores("of its own translation", scores, originals))
     near_ties = 0
     for number, (original, translation, limit) in enumerate(
-        zip(originals, translations, limits, strict=True), 1
+        zip(originals, translations, text.limits, strict=True), 1
     ):
         cut = len(translation) >= limit  # the search ended there without EOS
         for place, shortfall in enumerate(original.shortfall[: -1 if cut else None], 1):
@@ -223,19 +221,22 @@ class ComparedText(Pairs):
         untagged: the ids of `lines`.
         sources: the ids that the model reads: those of `untagged`, after that of the tag if there is one.
         targets: the ids of `references`.
+        longest: the maximum number of tokens of a sentence that both models can compute, EOS counted.
     """
 
     untagged: Sequence[list[int]]
     sources: Sequence[list[int]]
     targets: Sequence[list[int]]
+    longest: int
 
-    def limits(self, longest: int) -> list[int]:
-        """Returns the maximum number of tokens of each translation, EOS counted.
+    @property
+    def limits(self) -> list[int]:
+        """The maximum number of tokens of each translation, EOS counted.
 
         As in the paper, a translation has at most 50 tokens more than its source, and here fewer than
         `longest`.
         """
-        return [min(len(ids) + 1 + 50, longest - 1) for ids in self.sources]
+        return [min(len(ids) + 1 + 50, self.longest - 1) for ids in self.sources]
 
 
 def pairs_of_files(check: str, references: str) -> Pairs:
@@ -257,29 +258,31 @@ def bundled_pairs() -> Pairs:
     )
 
 
-def comparable_text(pairs: Pairs, tokenizer: Tokenizer, longest: int, count: int) -> ComparedText:
-    """Returns the first `count` sentences of less than `longest` tokens, EOS counted.
+def comparable_text(pairs: Pairs, bundle: Bundle, longest: int, count: int) -> ComparedText:
+    """Returns the first `count` sentences that the model reads uncut, of less than `longest` tokens with EOS.
 
     Sentences of an imported model that have tags are left out.
 
     Raises:
         UserError: there is no such sentence.
     """
+    tokenizer, limit = bundle.tokenizer, min(longest, bundle.config.decoding.max_source_tokens)
     sides = tokenizer.encode_source(pairs.lines), tokenizer.encode_target(pairs.references)
     cut = [tokenizer.split_tag(line) for line in pairs.lines]
     rows = [
         (line, reference, source[len(tag) :], source, target)
         for (tag, line), reference, source, target in zip(cut, pairs.references, *sides, strict=True)
         if len(source) > len(tag)
-        and max(len(source), len(target)) < longest
+        and max(len(source), len(target)) < limit
         and (tag or line.split(maxsplit=1)[0] not in tokenizer.source_symbols)
     ][:count]
     if not rows:
         raise UserError(
-            f"{pairs.name}: has no sentence that can be compared, of 1 to {longest - 1} pieces. Give "
+            f"{pairs.name}: has no sentence that can be compared, of 1 to {limit - 1} pieces. Give "
             "nmt-export check=FILE and references=FILE."
         )
-    return ComparedText(pairs.name, *(list(column) for column in zip(*rows, strict=True)))
+    lines, references, untagged, sources, targets = (list(column) for column in zip(*rows, strict=True))
+    return ComparedText(pairs.name, lines, references, untagged, sources, targets, longest)
 
 
 _TIE = 1e-5  # relative; SentencePiece adds the log-probabilities of pieces in fp32

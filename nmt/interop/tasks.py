@@ -102,11 +102,10 @@ def _exported(
         raise UserError(f"{key}={config.format}: {bundle.folder} can't be exported: {reason}.")
     limits = config.max_length, bundle.model.max_source_len, bundle.model.max_target_len
     longest = min(limit for limit in limits if limit is not None)
-    longest_read = min(longest, bundle.config.decoding.max_source_tokens)
-    text = comparable_text(_pairs(config, bundle), bundle.tokenizer, longest_read, config.check_sentences)
+    text = comparable_text(_pairs(config, bundle), bundle, longest, config.check_sentences)
     with fresh_folder(output) as fresh:
         record = record_of(bundle, config.format, config.quantization, config.max_length)
-        compared = _written_and_compared(config, exporter, bundle, text, longest, fresh)
+        compared = _written_and_compared(config, exporter, bundle, text, fresh)
         result = {"nmt": __version__, **to_plain(record), **compared}
         (fresh / EXPORT_REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
         write_sums(fresh)  # before the card, which a person may edit
@@ -140,16 +139,9 @@ def require_empty(output: Path, value: str) -> None:
 
 
 def _written_and_compared(
-    config: ExportConfig,
-    exporter: Exporter,
-    bundle: Bundle,
-    text: ComparedText,
-    longest: int,
-    folder: Path,
+    config: ExportConfig, exporter: Exporter, bundle: Bundle, text: ComparedText, folder: Path
 ) -> dict[str, Any]:
     """Writes an export into an empty folder; returns the result of its comparison with the model.
-
-    `longest` is the maximum number of tokens of a sentence, EOS counted.
 
     Raises:
         UserError: the export translates differently, or the quantised one loses too much BLEU.
@@ -168,11 +160,11 @@ def _written_and_compared(
     place = folder if quantization == exact else make_folder(folder / exact)
     model = written(place, exact)
     failure = f"format={config.format}: the export differs from the model", "The export was deleted."
-    result["exact"] = asdict(_compared(bundle, model, text, longest, failure))
+    result["exact"] = asdict(_compared(bundle, model, text, failure))
     if quantization != exact:
-        before = _greedy_bleu(bundle, model, text, longest)
+        before = _greedy_bleu(bundle, model, text)
         shutil.rmtree(place)
-        after = _greedy_bleu(bundle, written(folder, quantization), text, longest)
+        after = _greedy_bleu(bundle, written(folder, quantization), text)
         result |= {"bleu_of_the_model": before, "bleu": after}
         bleu = f"BLEU {after:.2f}, and {before:.2f} of the model, with greedy search"
         log.info(f"quantization={quantization}: {bleu}")
@@ -186,19 +178,17 @@ def _written_and_compared(
     return result
 
 
-def _compared(
-    bundle: Bundle, model: ForeignModel, text: ComparedText, longest: int, failure: tuple[str, str]
-) -> Parity:
+def _compared(bundle: Bundle, model: ForeignModel, text: ComparedText, failure: tuple[str, str]) -> Parity:
     """Compares as `compare` does; `failure` is the message before and after the difference."""
     try:
-        return compare(bundle, model, text, longest)
+        return compare(bundle, model, text)
     except ParityError as difference:
         raise UserError(f"{failure[0]} on {text.name}, {difference}. {failure[1]}") from None
 
 
-def _greedy_bleu(bundle: Bundle, model: ForeignModel, text: ComparedText, longest: int) -> float:
+def _greedy_bleu(bundle: Bundle, model: ForeignModel, text: ComparedText) -> float:
     metrics = metrics_for(bundle.config.data.target_lang, keys=["bleu"])
-    hypotheses = bundle.tokenizer.decode_target(model.translate(text.sources, text.limits(longest)))
+    hypotheses = bundle.tokenizer.decode_target(model.translate(text.sources, text.limits))
     return score_of(metrics["bleu"], hypotheses, [text.references], text.lines) or 0.0
 
 
@@ -339,8 +329,8 @@ def import_model(config: ImportConfig) -> dict[str, Any]:
     with fresh_folder(output) as fresh:
         write_model(fresh, whole, imported.weights, imported.tokenizer)
         bundle = load_bundle(fresh)
-        text = comparable_text(pairs, bundle.tokenizer, imported.longest, config.check_sentences)
-        parity = _compared(bundle, imported.engine, text, imported.longest, failure)
+        text = comparable_text(pairs, bundle, imported.longest, config.check_sentences)
+        parity = _compared(bundle, imported.engine, text, failure)
         facts |= {"compared_on": text.name, **asdict(parity)}
         write_results(fresh, whole, imported.tokenizer, {"import": facts})
     log.info("%s: written, a model folder for model_dir= and start_from=.", output)

@@ -38,8 +38,10 @@ def comparison(
     engine = exporter.load(folder, "float32")
     tokenizer = original.tokenizer
     sides = tokenizer.encode_source(LINES), tokenizer.encode_target(REFERENCES)
-    text = ComparedText("sentences", LINES, REFERENCES, sides[0], *sides)
-    return compare(original, engine, text, min(max_length, original.model.max_source_len or max_length))
+    longest = min(max_length, original.model.max_source_len or max_length)
+    return compare(
+        original, engine, ComparedText("sentences", LINES, REFERENCES, sides[0], *sides, longest=longest)
+    )
 
 
 def files(tmp_path: Path) -> dict[str, str]:

@@ -92,8 +92,8 @@ def test_an_export_with_few_positions(bundle_of: BundleOf, tmp_path: Path) -> No
     engine = CTranslate2Exporter().load(engine_folder, "float32")
     lines = ["ba da fu", "a"]
     sides = tokenizer.encode_source(lines), tokenizer.encode_target(lines)
-    text = ComparedText("sentences", lines, lines, sides[0], *sides)
-    assert compare(bundle, engine, text, 10).sentences == 2
+    text = ComparedText("sentences", lines, lines, sides[0], *sides, longest=10)
+    assert compare(bundle, engine, text).sentences == 2
 
 
 def larger(weights: dict[str, torch.Tensor]) -> None:
