@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from types import FrameType
 
@@ -68,20 +68,29 @@ def ignore_stop_signals(*, but: Iterable[signal.Signals] = ()) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+@contextmanager
+def stop_signals_blocked() -> Iterator[None]:
+    """Blocks the stop signals, so that a process that is started meanwhile inherits that.
+
+    This process gets those that arrive in the meantime afterwards.
+    """
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
 def start_resource_tracker() -> None:
     """Starts the resource tracker of `multiprocessing` with the stop signals blocked.
 
     The tracker cleans up after other processes. Python starts it with the first child process and protects it
     only from SIGINT and SIGTERM. A closed terminal sends SIGHUP to every process of the group, and Slurm
     sends SIGUSR1. After such a signal Python starts a new tracker, which prints a traceback for each
-    semaphore that only the old one knew. Call this function before any process is started. The tracker
-    inherits the blocked signals; this process gets those that arrive in the meantime after this call.
+    semaphore that only the old one knew. Call this function before any process is started.
     """
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    try:
+    with stop_signals_blocked():
         resource_tracker.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 class _RaiseOnce:

@@ -12,11 +12,11 @@ from multiprocessing import forkserver, set_forkserver_preload
 
 from nmt.config import TrainConfig
 from nmt.runtime.machine import wanted_processes
-from nmt.runtime.signals import start_resource_tracker
+from nmt.runtime.signals import start_resource_tracker, stop_signals_blocked
 
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # macOS does not like forks
 
-_IMPORTS = "nmt.training.processes.preload"
+_IMPORTS = "nmt.training.run"  # everything that the processes of a run need
 _GPUS = "/dev/nvidia[0-9]*"
 
 
@@ -39,7 +39,11 @@ def start() -> None:
         if not _environment:
             _environment.update(os.environ)
         start_resource_tracker()
-        forkserver.ensure_running()
+        # `timeout`, systemd, Slurm and terminals send stop signals to all processes. The fork server must
+        # outlive the processes that it forks, because it reports their exit statuses; it ends when no client
+        # is left. They inherit the mask, and unblock the signals when they have their handlers.
+        with stop_signals_blocked():
+            forkserver.ensure_running()
 
 
 def environment_since() -> dict[str, str | None]:

@@ -25,7 +25,7 @@ from nmt.runtime.guest import Guest, as_guest, guest
 from nmt.runtime.machine import available_cores, wanted_processes
 from nmt.runtime.os_errors import stray_file_error
 from nmt.runtime.plugins import load_inherited_plugins
-from nmt.runtime.signals import Terminated, ignore_stop_signals, raise_on_stop_signals
+from nmt.runtime.signals import STOP_SIGNALS, Terminated, ignore_stop_signals, raise_on_stop_signals
 from nmt.runtime.streams import log, log_to_stderr, mark_line, share_terminal
 from nmt.runtime.workers import without_main_module
 from nmt.training.processes import fork_server
@@ -132,7 +132,7 @@ def _run_rank(
     ignore_stop_signals(but=[signal.SIGTERM])  # a terminal sends them to all processes; the parent relays one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise_on_stop_signals()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the fork server blocks it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # the fork server blocks them
     tqdm.set_lock(threading.RLock())  # by default a semaphore, which a killed rank would leave behind
     threading.Thread(target=_follow_parent, args=(stop,), daemon=True).start()
     log_to_stderr()

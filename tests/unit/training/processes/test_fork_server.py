@@ -59,7 +59,7 @@ def tell(folder: str) -> None:
 
     loaded = {"torch", "nmt.training.trainer"} & sys.modules.keys()
     put_off = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    deaf = [signal.SIGTERM in put_off, signal.getsignal(signal.SIGINT) is signal.SIG_IGN]
+    deaf = [number in put_off for number in (signal.SIGTERM, signal.SIGINT)]
     Path(folder, "told").write_text(f"{sorted(loaded)} {deaf} {'torch._dynamo' in sys.modules}")
 
 
