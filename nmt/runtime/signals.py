@@ -70,7 +70,7 @@ def ignore_stop_signals(*, but: Iterable[signal.Signals] = ()) -> None:
 
 @contextmanager
 def stop_signals_blocked() -> Iterator[None]:
-    """Blocks the stop signals, so that a process that is started meanwhile inherits that.
+    """Blocks the stop signals, so that a process that is started at the same time inherits that.
 
     This process gets those that arrive in the meantime afterwards.
     """

@@ -319,7 +319,7 @@ def _per_hypothesis(x: Tensor, groups: int) -> Tensor:
 
 
 def _enlarged(cache: Tensor, length: int, slots: int, rows: Tensor | None = None) -> Tensor:
-    """Returns a cache of `length` tokens with room for more, and with so many slots; or its caches `rows`."""
+    """Returns a cache of `length` tokens with room for more, and with `slots` slots; or its `rows`."""
     layers, two, _, old_slots, count, heads, width = cache.shape
     fewest = math.ceil(_fewest_keys(cache.device) / slots)
     size = max(length + max(_CHUNK, length // 2), fewest)

@@ -145,7 +145,7 @@ class Ranks:
         wait without a collective, so no timeout applies, and no GPU is busy with waiting.
 
         Raises:
-            TimeoutError: ranks are missing after so many seconds; the message has their numbers.
+            TimeoutError: ranks are missing after `seconds`; the message has their numbers.
         """
         return self._exchange(value, range(self.world), seconds)
 
