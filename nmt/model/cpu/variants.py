@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.model.attention import Score, attention_weights, normalised, normalised_backward
+from nmt.model.attention import Pattern, Score, attention_weights, normalised, normalised_backward
 from nmt.model.cpu.padded import (
     Group,
     PaddedAttention,
@@ -26,7 +26,6 @@ from nmt.model.cpu.padded import (
     gathered,
     triples,
 )
-from nmt.runtime.lazy import cached_property
 
 
 class VariantAttention(PaddedAttention):
@@ -49,22 +48,21 @@ class VariantAttention(PaddedAttention):
 
     def _attend_in(self, number: int, padded: Triple, score: Score, layer: int) -> Tensor:
         """Attends in a group: queries (G, Lq, E), keys and values (G, Lk, E) → (G, Lq, E)."""
-        (qs, ks, vs), window = padded, self._windows[number]
+        (qs, ks, vs), window = padded, self._window(self.groups[number])
+        mask = self.masks(qs.dtype)[number]
         if window is None:
-            mask, places = self.masks(qs.dtype)[number], (_positions(qs), _positions(ks))
-            return self._attend_group(padded, mask, places, score, layer)
+            return self._attend_group(padded, mask, (_positions(qs), _positions(ks)), score, layer)
         blocks = window.queries(qs), window.keys(ks), window.keys(vs)
-        attended = self._attend_group(blocks, window.mask(qs.dtype), window.places(), score, layer)
-        return window.joined(attended)
+        return window.joined(self._attend_group(blocks, mask, window.places(qs.device), score, layer))
 
-    @cached_property
-    def _windows(self) -> list[Window | None]:
-        """The blocks of each group; None: its sentences are not longer than the window."""
+    def _mask(self, group: Group, dtype: torch.dtype) -> Tensor | None:
+        window = self._window(group)
+        return super()._mask(group, dtype) if window is None else self.mask_of(window.masked(), dtype)
+
+    def _window(self, group: Group) -> Window | None:
+        """Returns the blocks of a group, or None: its sentences are not longer than the window."""
         size = self.pattern.window
-        return [
-            None if size is None or group.queries.max() <= size + 1 else Window(self, group, size)
-            for group in self.groups
-        ]
+        return None if size is None or group.queries.max() <= size + 1 else Window(self.pattern, group, size)
 
     def _attend_group(
         self, inputs: Triple, mask: Tensor | None, places: tuple[Tensor, Tensor], score: Score, layer: int
@@ -171,12 +169,11 @@ class Window:
     `size` is r.
     """
 
-    def __init__(self, attention: PaddedAttention, group: Group, size: int) -> None:
-        self._attention, self._pattern, self._lengths = attention, attention.pattern, group.queries
+    def __init__(self, pattern: Pattern, group: Group, size: int) -> None:
+        self._pattern, self._lengths = pattern, group.queries
         self._size, self._length = size, int(group.queries.max())
         self._blocks = -(-self._length // self._size)
         self._sides = 2 if self._pattern.causal else 3
-        self._masks: dict[torch.dtype, Tensor] = {}
 
     def queries(self, x: Tensor) -> Tensor:
         """(B * H, L, E) → (B * n * H, r, E)."""
@@ -196,14 +193,8 @@ class Window:
         x = x.view(-1, blocks, heads, self._size, x.shape[-1]).transpose(1, 2)
         return x.reshape(-1, blocks * self._size, x.shape[-1])[:, : self._length]
 
-    def mask(self, dtype: torch.dtype) -> Tensor:
-        """Returns the mask, (B * n * H, r, 2 r or 3 r): -inf where a query must not see a key, else 0."""
-        if dtype not in self._masks:
-            self._masks[dtype] = self._attention.mask_of(self._masked(), dtype)
-        return self._masks[dtype]
-
-    def _masked(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Returns whether each query must not see each key."""
+    def masked(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Returns whether each query must not see each key: (B * n * H, r, 2 r or 3 r)."""
         size = self._size
         block = np.arange(self._blocks)[:, None, None] * size
         query = block + np.arange(size)[:, None]
@@ -216,9 +207,8 @@ class Window:
         masked = ~((seen & (key < lengths)) | (query >= lengths))  # (B, n, r, keys)
         return np.repeat(masked.reshape(-1, *masked.shape[2:]), self._pattern.heads, axis=0)
 
-    def places(self) -> tuple[Tensor, Tensor]:
+    def places(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Returns the positions of the queries, (r,), and keys, (2 r or 3 r,), counted from the first key."""
-        device = self._attention.device
         queries = torch.arange(self._size, 2 * self._size, device=device)
         return queries, torch.arange(self._sides * self._size, device=device)
 
