@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import json
 import os
 import random
@@ -165,8 +166,9 @@ class Covering:
     Only tests that passed. A line that only other processes execute has none.
     """
 
-    def __init__(self, coverage_file: Path, times: Path) -> None:
-        """Reads the data of the coverage and the times of the tests."""
+    def __init__(self, coverage_file: Path, times: Path, budget: float) -> None:
+        """Reads the data of the coverage and the times of the tests; `budget` limits `tests`, in seconds."""
+        self._budget = budget
         self._data = CoverageData(str(coverage_file))
         self._data.read()
         self._paths = {path[path.rindex("/nmt/") + 1 :]: path for path in self._data.measured_files()}
@@ -179,7 +181,7 @@ class Covering:
         }
 
     def tests(self, module: str, first: int, last: int) -> list[str]:
-        """Returns the tests of some lines, file by file, the quickest file first.
+        """Returns the tests of some lines, file by file, the quickest file first, as far as the budget goes.
 
         If no line has a test, those of the nearest line before: a statement counts as its first line.
         """
@@ -193,7 +195,9 @@ class Covering:
         files = Counter[str]()
         for test in tests:
             files[test.split("::")[0]] += round(1000 * self._seconds[test]) + 1
-        return sorted(tests, key=lambda test: (files[test.split("::")[0]], test))
+        ordered = sorted(tests, key=lambda test: (files[test.split("::")[0]], test))
+        ends = itertools.accumulate(self._seconds[test] for test in ordered)
+        return [test for test, end in zip(ordered, ends, strict=True) if end <= self._budget] or ordered[:1]
 
 
 def first_failure(tree: Path, tests: list[str], seconds: float) -> str:
@@ -292,6 +296,7 @@ def main() -> None:
     parser.add_argument("--numbers", type=int, nargs=2, default=(0, None), metavar="N", help="only these")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=38)
+    parser.add_argument("--budget", type=float, default=60, help="seconds of tests for a mutant")
     parser.add_argument("--seconds", type=float, default=900, help="limit for the tests of a mutant")
     arguments = parser.parse_args()
     if arguments.action == "choose":
@@ -302,7 +307,7 @@ def main() -> None:
     mutants = [Mutant(**row) for row in json.loads(arguments.list.read_text())]
     renames = json.loads(arguments.renames.read_text()) if arguments.renames else {}
     part = mutants[slice(*arguments.numbers)]
-    covering = Covering(arguments.coverage, arguments.times)
+    covering = Covering(arguments.coverage, arguments.times, arguments.budget)
     run(part, arguments.results, arguments.tree.resolve(), renames, covering, arguments.seconds)
     print(summary(part, json.loads(arguments.results.read_text())))
 

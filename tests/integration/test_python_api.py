@@ -409,12 +409,35 @@ def test_texts_in_memory_and_in_files_have_the_same_scores(in_tmp: Path, unchang
             {"hypotheses": ["a"], "overrides": ["hypotheses=x"]},
             "hypotheses: given both as an argument and as",
         ),
+        (
+            {"hypotheses": ["a"], "references": ["a"], "metrics": ["bleu", "blue"]},
+            "evaluation.metrics=[bleu,blue]: there is no metric blue. Choose from bleu",
+        ),
+        (
+            {"model_dir": "m", "references": ["a"], "sources": ["a"], "overrides": ["score=true"]},
+            "score: nmt.evaluate returns no such scores. Call nmt.load(DIR).score(pairs).",
+        ),
     ],
 )
 def test_evaluations_that_are_refused(given: dict[str, Any], reported: str, unchanged: None) -> None:
     with pytest.raises(nmt.UserError) as raised:
         nmt.evaluate(**given)
     assert reported in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "reported"),
+    [
+        (
+            {"hypotheses": ["a"], "references": [["a"], "b"]},
+            "references: must be lines, a file, or a list of",
+        ),
+        ({"hypotheses": ["a", 3], "references": ["a", "b"]}, "hypotheses, line 2: must be a str, not int"),
+    ],
+)
+def test_evaluations_of_other_types(given: dict[str, Any], reported: str) -> None:
+    with pytest.raises(TypeError, match=reported):
+        nmt.evaluate(**given)
 
 
 # The guide

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import torch
 
-from nmt.cli.prompt import COMMANDS, Settings, is_command, respond, without_escape
+from nmt.cli.formats import Request
+from nmt.cli.prompt import COMMANDS, Settings, converse, is_command, respond, without_escape
 from nmt.config import DecodingConfig, TranslateConfig
+from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
 
 
@@ -144,3 +148,48 @@ def test_help_has_a_line_for_each_command() -> None:
     lines = answer.splitlines()
     assert [line.split()[0] for line in lines] == [*(f":{name}" for name in COMMANDS), "::TEXT"]
     assert max(map(len, lines)) <= 80
+
+
+def test_a_conversation(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A command, a typing mistake, bytes that are not UTF-8, Ctrl-C, a refused search and Ctrl-D."""
+    typed: Iterator[Any] = iter(
+        ["a b", "", ":beam 3", ":beem 3", ":prefix X", ":attention", "::c", "\udcff", KeyboardInterrupt]
+        + ["too long", "d\ne", EOFError]
+    )
+
+    def answer(*prompt: str) -> str:
+        value = next(typed)
+        if not isinstance(value, str):
+            raise value
+        return value
+
+    def translate_with(settings: Settings) -> Any:
+        def translate_all(requests: Sequence[Request]) -> Iterator[Translation]:
+            for request in requests:
+                if request.text == "too long":
+                    raise UserError("decoding.beam_size=3: no memory")
+                words = f"{request.prefix}{request.text.upper()}/{settings.config.decoding.beam_size}"
+                attention = torch.tensor([[1.0]]) if settings.attention else None
+                yield Translation((ScoredText(words, -1.0, attention, pieces=("P",)),), source_pieces=("Q",))
+
+        return translate_all
+
+    reported: list[tuple[int, int]] = []
+    monkeypatch.setattr("builtins.input", answer)
+    converse(
+        translate_with,
+        TranslateConfig("m", decoding=DecodingConfig(beam_size=2)),
+        lambda _, number, config: reported.append((number, config.decoding.beam_size)),
+    )
+    out, error = capsysbinary.readouterr()
+    assert out.decode() == "A B/2\nX:C/3\nXD/3\nXE/3\n"
+    assert reported == [(1, 2), (2, 3), (3, 3), (4, 3)]
+    shown = error.decode()
+    for line in (
+        "decoding.beam_size=3",
+        "decoding.beam_size=3: no memory",
+        ":beem",
+        "The line is not UTF-8.",
+    ):
+        assert line in shown
+    assert shown.count("attention in percent") == 3 and shown.endswith("> \n")

@@ -66,7 +66,7 @@ def test_the_tests_of_lines_and_the_summary(tmp_path: Path) -> None:
     cases += '<testcase classname="tests.fast" name="test"/>'
     cases += '<testcase classname="tests.failed" name="test"><failure/></testcase>'
     (tmp_path / "times.xml").write_text(f"<testsuite>{cases}</testsuite>")
-    covering = Covering(tmp_path / "coverage", tmp_path / "times.xml")
+    covering = Covering(tmp_path / "coverage", tmp_path / "times.xml", 60)
     for first, last in ((3, 3), (1, 9), (5, 6)):  # the last has no line, so that before it counts
         assert covering.tests("nmt/a.py", first, last) == ["tests/fast.py::test", "tests/slow.py::test"]
     assert covering.tests("nmt/a.py", 1, 1) == covering.tests("nmt/b.py", 1, 9) == []
