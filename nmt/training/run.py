@@ -241,8 +241,6 @@ def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> Trai
     )
     if training.half_residual is None:
         training = replace(training, half_residual=begun is not None and bool(begun.training.half_residual))
-    if training.cuda_graphs and device.type == "cuda":
-        check_capture(training)  # now, not after the preparation of the data
     data = with_commits(config.data, None if begun is None else begun.data)
     return replace(config, data=data, training=training)
 
@@ -280,6 +278,8 @@ def _checked_and_prepared(
     rewind_target(config, folder)  # reports a wrong name before the data are prepared
     if not config.prepare_only:
         # Checked before the data are prepared, which may take long, and before the first validation.
+        if config.training.cuda_graphs and choose_device("auto").type == "cuda":
+            check_capture(config.training)
         require_room(config, processes)
         check_frozen(config)
         metrics_for(config.data.target_lang, config.evaluation, keys)

@@ -1,0 +1,52 @@
+"""Checks of the options before the data of a run are prepared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+
+from nmt.config import DataConfig, ObjectiveConfig, Precision, TrainConfig, TrainingConfig
+from nmt.errors import UserError
+from nmt.training import run
+from nmt.training.state.run_folder import RunFolder
+
+
+class Preparing(Exception):
+    """The data would be prepared now."""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, None),
+        ({"rdrop": 5.0}, "training.cuda_graphs=true: is not available with training.rdrop=5.0"),
+        ({"rdrop": 5.0, "cuda_graphs": False}, None),
+        ({"objective": ObjectiveConfig(name="mine")}, "training.objective.name=mine: there is no"),
+    ],
+)
+def test_options_that_exclude_cuda_graphs_are_refused_before_the_data_are_prepared(
+    change: dict[str, Any], message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(config: DataConfig) -> NoReturn:
+        raise Preparing
+
+    monkeypatch.setattr(run, "choose_device", lambda name: torch.device("cuda", 0))
+    monkeypatch.setattr(run, "require_room", lambda config, processes: None)
+    monkeypatch.setattr(run, "prepare", prepare)
+    options = {"precision": Precision.bf16, "cuda_graphs": True, "devices": "1", **change}
+    data = DataConfig(name="x", source_lang="de", target_lang="en")
+    config = TrainConfig(run_dir=str(tmp_path), data=data, training=TrainingConfig(**options))
+
+    def start(config: TrainConfig) -> None:
+        folder = RunFolder(tmp_path)
+        run._checked_and_prepared(run.with_choices(config, folder, 1), folder, 1)
+
+    with pytest.raises(UserError if message else Preparing, match=message):
+        start(config)
+    if "objective" not in change:
+        with pytest.raises(Preparing):  # needs no GPU
+            start(replace(config, prepare_only=True))
