@@ -59,19 +59,23 @@ BACKENDS["cuda"] = GpuBackend
 def put_on(model: M, device: torch.device, kernels: Collection[Kernel] = ()) -> M:
     """Moves a model to a device, and chooses how that device computes it.
 
-    The model is changed in place. If it is on the device already, its backend stays. `kernels` are those of
-    `training.unmeasured_kernels`.
+    The model is changed in place. If it has a backend of that device already, this one stays. `kernels` are
+    those of `training.unmeasured_kernels`.
 
     Returns:
         The model.
     """
     model = model.to(device)
     device = model.output_weight.device  # with its number
-    if model.backend.device != device:
+    if model.backend.device != device or not isinstance(model.backend, _backend_class(device)):
         model.backend = backend_of(device, kernels)
     return model
 
 
 def backend_of(device: torch.device, kernels: Collection[Kernel] = ()) -> Backend:
     """Returns a backend for a model whose weights are, or will be, on a device; see `put_on`."""
-    return BACKENDS.get(device.type, Backend)(device, kernels)
+    return _backend_class(device)(device, kernels)
+
+
+def _backend_class(device: torch.device) -> type[Backend]:
+    return BACKENDS.get(device.type, Backend)

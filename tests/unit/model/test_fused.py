@@ -11,7 +11,7 @@ import torch
 from triton_programs import compiled, interpreted
 
 from nmt.config import Activation, Kernel, ModelConfig, Norm
-from nmt.model import put_on
+from nmt.model import BACKENDS, put_on
 from nmt.model.backend import Backend
 from nmt.model.gpu import GpuBackend
 from nmt.model.seq2seq import Seq2Seq
@@ -157,6 +157,16 @@ def test_a_backend_is_chosen_once() -> None:
     assert put_on(model, torch.device("cpu")) is model and model.backend is backend
     assert backend.half_weights(model, torch.bfloat16) is backend.layers is backend.loss_kernel is None
     assert put_on(model, torch.device("meta")).backend is not backend
+
+
+def test_a_backend_that_a_plugin_registers_for_the_cpu_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(Backend): ...
+
+    monkeypatch.setitem(BACKENDS, "cpu", Mine)
+    model, cpu = Transformer(CONFIG, 11, 11), torch.device("cpu")
+    backend = put_on(model, cpu).backend
+    assert type(backend) is Mine
+    assert put_on(model, cpu).backend is backend
 
 
 @pytest.mark.parametrize(
