@@ -8,7 +8,6 @@ import itertools
 import multiprocessing
 import os
 import pickle
-import signal
 import threading
 import traceback
 import warnings
@@ -22,7 +21,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from nmt.errors import UserError
 from nmt.runtime.plugins import load_inherited_plugins
-from nmt.runtime.signals import STOP_SIGNALS, start_resource_tracker
+from nmt.runtime.signals import start_resource_tracker, stop_signals_blocked
 from nmt.runtime.streams import log
 
 Task = TypeVar("Task")
@@ -244,16 +243,14 @@ def _start(setup: Callable[[], Any] | None, name: str) -> tuple[Connection, Base
     process = context.Process(target=_serve, args=(far_end, setup), name=name, daemon=True)
     if not setup:
         start_resource_tracker()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
-        with warnings.catch_warnings() if setup else without_main_module():
+        with stop_signals_blocked(), warnings.catch_warnings() if setup else without_main_module():
             if setup:
                 # Python warns of forks in a process with threads, which might hold locks. A worker takes no
                 # locks of nmt, and computes without threads of torch.
                 warnings.simplefilter("ignore", DeprecationWarning)
-            process.start()  # it inherits the blocked signals
+            process.start()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         far_end.close()
     return pipe, process
 
