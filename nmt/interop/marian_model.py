@@ -72,7 +72,10 @@ class MarianModel:
         with quiet():
             self._tokenizer: Any = MarianTokenizer.from_pretrained(folder)
             # In half precision, the table of positions would be rounded, too.
-            model: Any = MarianMTModel.from_pretrained(folder, dtype=torch.float32)
+            loaded: Any = MarianMTModel.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+        model, facts = loaded
+        if missing := sorted(facts["missing_keys"]):  # transformers draws them at random
+            raise ValueError(f"lacks {len(missing)} weights, such as {missing[0]}")
         self.model = model.eval()
         self._source = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
         config = self.model.config

@@ -311,6 +311,10 @@ def changed(name: str, key: str, value: Any) -> Callable[[Path], None]:
         (lambda folder: (folder / "source.spm").write_bytes(b"x"), "transformers can't load it"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x"), "transformers can't load it"),
         (
+            changed("config.json", "encoder_layers", 9),
+            "transformers can't load it: lacks 112 weights, such as model.encoder.layers.2.fc1.bias",
+        ),
+        (
             changed("tokenizer_config.json", "source_lang", None),
             "source_lang: the model does not say it. Give",
         ),
