@@ -113,7 +113,8 @@ class ServedModel:
             return results
         except BaseException:
             pool.__exit__()
-            pool.__enter__()
+            with suppress(OSError):  # of a fork without memory; then the next call starts the process
+                pool.__enter__()
             raise
         finally:
             self._idle.put(pool)
