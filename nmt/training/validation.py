@@ -1,8 +1,8 @@
 """Validation on all ranks of the model on held-out text: loss, perplexity, metrics of translations, samples.
 
-Each rank computes some of the batches, and losses are added in the order of the data: they do not depend on
-the number of ranks. Neither do translations, except in bf16 on a CPU, where one rank with several threads
-searches smaller batches, which changes rounding.
+Each rank computes some of the batches and some of the metrics. Losses are added in the order of the data, so
+they do not depend on the number of ranks. Neither do translations, except in bf16 on a CPU, where one rank
+with several threads searches smaller batches, which changes rounding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from nmt.decoding.search_batches import with_fixed_limits
 from nmt.decoding.searcher import Job, Result
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
-from nmt.evaluation.metrics import METRICS, ScoringStopped, metrics_for
+from nmt.errors import UserError
+from nmt.evaluation.metrics import METRICS, Metric, ScoringStopped, metrics_for
 from nmt.evaluation.scores import score_of, warn_of_left_out
 from nmt.model import Seq2Seq
 from nmt.runtime.plugins import UnknownName
@@ -156,17 +157,18 @@ class Validator:
     def validate(self, stop: Callable[[], bool]) -> Validation:
         """Computes loss and translations; leaves the model in the mode it was in.
 
-        Returns:
-            The figures; only rank 0 computes the scores.
-
         Raises:
+            UserError: a metric can't be set up, or fails.
             ValidationStopped: `stop` became true in this rank or in another one.
         """
         loss, nll = self.losses(stop)
         hypotheses = self.hypotheses(stop=stop)
         # By default, TER is computed only at the end of the run, as it is the slowest metric.
-        metrics = validation_metrics(self._config) if self._ranks.is_main else ()
-        scores = {key: self.score(key, hypotheses, stop) for key in metrics}
+        keys = validation_metrics(self._config)
+        scores = shared_scores(keys, lambda key: self.score(key, hypotheses, stop), self._ranks)
+        for key in keys if self._ranks.is_main else ():
+            if key not in keys[:: self._ranks.world]:  # computed by another rank, which logs nothing
+                warn_of_left_out(self._metric(key), [hypotheses, self._held_out.references])
         return Validation(loss, nll, scores, self._samples(hypotheses))
 
     @torch.no_grad()
@@ -249,7 +251,7 @@ class Validator:
             UserError: the metric can't be set up, or fails.
             ValidationStopped: `stop` became true.
         """
-        metrics = metrics_for(self._config.data.target_lang, self._config.evaluation, [key])
+        metrics = self._metric(key)
         metrics[key].interrupted = stop
         texts = [self._held_out.references]
         warn_of_left_out(metrics, [hypotheses, *texts])
@@ -258,11 +260,39 @@ class Validator:
         except ScoringStopped as stopped:
             raise ValidationStopped from stopped
 
+    def _metric(self, key: str) -> dict[str, Metric]:
+        return metrics_for(self._config.data.target_lang, self._config.evaluation, [key])
+
     def _samples(self, hypotheses: Sequence[str]) -> list[dict[str, Any]]:
         count = len(hypotheses)
         rows = sorted({count * part // _NUM_SAMPLES for part in range(_NUM_SAMPLES)})
         texts = {"source": self._inputs, "reference": self._held_out.references, "hypothesis": hypotheses}
         return [{name: lines[row] for name, lines in texts.items()} for row in rows]
+
+
+def shared_scores(
+    keys: Sequence[str], score: Callable[[str], float | None], ranks: Ranks
+) -> dict[str, float | None]:
+    """Computes each metric in one of the ranks; returns the scores of all in the order of `keys`.
+
+    Raises:
+        UserError: a metric failed, in this rank or in another one.
+        ValidationStopped: `score` raised it, in this rank or in another one.
+    """
+    share: dict[str, float | None] | str | None = None
+    try:
+        share = {key: score(key) for key in keys[ranks.rank :: ranks.world]}
+    except UserError as error:
+        share = str(error)
+    except ValidationStopped:
+        pass
+    shares = ranks.exchange(share)
+    for problem in shares:
+        if isinstance(problem, str):
+            raise UserError(problem)
+    if None in shares:
+        raise ValidationStopped
+    return {key: shares[number % ranks.world][key] for number, key in enumerate(keys)}
 
 
 def validation_metrics(config: TrainConfig) -> list[str]:

@@ -1,15 +1,27 @@
-"""The criterion: its direction, and missing or non-finite values."""
+"""The criterion: its direction, and missing or non-finite values; metrics over the ranks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from nmt.config import TrainConfig, TrainingConfig
 from nmt.errors import UserError
+from nmt.training.processes.ranks import Ranks
 from nmt.training.state.progress import Progress
-from nmt.training.validation import Validation, criterion_for, validation_metrics
+from nmt.training.validation import (
+    Validation,
+    ValidationStopped,
+    criterion_for,
+    shared_scores,
+    validation_metrics,
+)
 
 
 @pytest.mark.parametrize(
@@ -81,3 +93,42 @@ def test_the_words_of_a_validation() -> None:
     scores = {"bleu": 27.304, "chrf": 56.1, "chrfpp": 55.0, "ter": None}
     words = ", BLEU 27.30, chrF 56.10, chrF++ 55.00, TER -"
     assert Validation(3.0, 2.0, scores, []).in_words() == words
+
+
+def two_ranks(score: Callable[[int, str], float | None]) -> list[Any]:
+    """Returns what each of two ranks, which are threads here, gets for three metrics: scores or an error."""
+    store = dist.HashStore()
+
+    def scores(rank: int) -> Any:
+        ranks = Ranks(rank, 2, torch.device("cpu"), store)
+        try:
+            return shared_scores(["bleu", "chrf", "ter"], lambda key: score(rank, key), ranks)
+        except (UserError, ValidationStopped) as error:
+            return error
+
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(scores, range(2)))
+
+
+def test_each_metric_is_computed_by_one_rank_and_known_by_all() -> None:
+    computed: list[tuple[int, str]] = []
+
+    def score(rank: int, key: str) -> float | None:
+        computed.append((rank, key))
+        return {"bleu": 0.1 + 0.2, "chrf": None, "ter": 7.0}[key]
+
+    results = two_ranks(score)
+    assert sorted(computed) == [(0, "bleu"), (0, "ter"), (1, "chrf")]
+    assert results == [{"bleu": 0.1 + 0.2, "chrf": None, "ter": 7.0}] * 2
+    assert list(results[1]) == ["bleu", "chrf", "ter"]
+
+
+@pytest.mark.parametrize("error", [UserError("chrf: failed"), ValidationStopped()])
+@pytest.mark.parametrize("failing", ["bleu", "chrf"])
+def test_no_rank_waits_for_one_whose_metric_fails(error: Exception, failing: str) -> None:
+    def score(rank: int, key: str) -> float:
+        if key == failing:
+            raise error
+        return 1.0
+
+    assert [(type(result), str(result)) for result in two_ranks(score)] == [(type(error), str(error))] * 2
