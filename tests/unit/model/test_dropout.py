@@ -87,3 +87,11 @@ def test_nothing_is_dropped_at_rate_zero_or_when_evaluating(layer: Dropout) -> N
     x = torch.randn(10)
     assert layer(x) is x
     torch.testing.assert_close(layer(x, x), 2 * x)
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_other_devices_use_their_own_generator(rows: bool) -> None:
+    x, layer = torch.ones(5, 3, device="meta"), dropout(0.5, seed=1, rows=rows)
+    for residual in (None, torch.ones(5, 3, device="meta")):
+        out = layer(x, residual)
+        assert (out.shape, out.device.type) == ((5, 3), "meta")
