@@ -75,7 +75,8 @@ class MarianModel:
             loaded: Any = MarianMTModel.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
         model, facts = loaded
         if missing := sorted(facts["missing_keys"]):  # transformers draws them at random
-            raise ValueError(f"lacks {len(missing)} weights, such as {missing[0]}")
+            weights = "weights, such as" if len(missing) > 1 else "weight,"
+            raise ValueError(f"lacks {len(missing)} {weights} {missing[0]}")
         self.model = model.eval()
         self._source = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
         config = self.model.config

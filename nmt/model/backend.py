@@ -58,7 +58,7 @@ class LossKernel(Protocol):
 
 
 class Backend:
-    """How a device computes a model; each model has an instance of its own.
+    """How a device computes a model; each model has a separate instance.
 
     This one is for the CPU, and the base class for other devices: attention pads sentences, and everything
     else is computed by the model.

@@ -76,7 +76,7 @@ class ServedModel:
         )
         processes = translator.searcher.num_processes
         self.threads = max(threads, processes)
-        # Each process has a pool of its own, so that one can be replaced.
+        # Each process has a separate pool, so that one can be replaced.
         self._idle: queue.SimpleQueue[WorkerPool[_Job, Sequence[Translation]]] | None = None
         if processes == 1:
             self._work(_FIRST)

@@ -291,9 +291,10 @@ def _quality_in_training(
     config: TrainConfig, prepared: Prepared, model: Seq2Seq, criterion: Criterion, ranks: Ranks
 ) -> float:
     validator = Validator(model, config, prepared, ranks)
+    if criterion.metric is None:
+        return criterion.quality(validator.losses()[0])
     with progress(total=validator.num_sentences, unit="sentences", description="validating") as bar:
-        loss, score, _ = validator.judge(criterion, bar.update)
-    return criterion.quality(score if criterion.metric else loss)
+        return criterion.quality(validator.scored(criterion.metric, bar.update)[0])
 
 
 def _facts(config: TrainConfig, run: Progress, selection: Selection, model: Seq2Seq) -> dict[str, Any]:

@@ -205,14 +205,19 @@ class Validator:
 
         `advance` is called in rank 0 with the number of lines of each finished batch.
         """
-        main, loss = self._ranks.is_main, self.losses()[0]
+        loss = self.losses()[0]
         if criterion.metric is None:
-            if main:
+            if self._ranks.is_main:
                 advance(self.num_sentences)
             return loss, None, None
+        return loss, *self.scored(criterion.metric, advance)
+
+    def scored(self, metric: str, advance: Callable[[int], object]) -> tuple[float | None, list[str]]:
+        """Returns the score of a metric, and the translations; the same in all ranks. See `judge`."""
+        main = self._ranks.is_main
         hypotheses = self.hypotheses(advance if main else lambda num_lines: None)
-        score = self._ranks.share(self.score(criterion.metric, hypotheses) if main else None)
-        return loss, score, hypotheses
+        score: float | None = self._ranks.share(self.score(metric, hypotheses) if main else None)
+        return score, hypotheses
 
     @property
     def num_sentences(self) -> int:
