@@ -244,10 +244,10 @@ def parts_of_weights(named: Mapping[str, torch.Tensor]) -> dict[int, str]:
 
 
 def _place() -> str:
-    """Returns file and line of the innermost function of nmt."""
+    """Returns file and name of the innermost function of nmt."""
     frame = sys._getframe(1)
     while frame is not None:
         if "/nmt/" in frame.f_code.co_filename:
-            return f"{frame.f_code.co_filename.split('/nmt/')[-1]}:{frame.f_lineno}"
+            return f"{frame.f_code.co_filename.split('/nmt/')[-1]}:{frame.f_code.co_qualname}"
         frame = frame.f_back  # type: ignore[assignment]
     return "?"

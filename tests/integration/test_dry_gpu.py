@@ -27,7 +27,7 @@ pytestmark = [
 
 WAITS_OF_SEARCH = {
     "flags of finished sentences": 2,  # in every fourth of eight steps
-    "_to_copy at decoding/scorers.py:79": 1,
+    "_to_copy at decoding/scorers.py:_penalties": 1,
 }
 
 
