@@ -65,6 +65,9 @@ class DecodingConfig(Section, key="decoding."):
     """Translate a line without its XML and HTML tags, and then place them, so that they do not change the
     translation. The line takes twice as long. False: tags are copied like URLs. For models that were trained
     with `data.placeholders=true`."""
+    copy_without_letters: bool = True
+    """Copy lines without letters, such as numbers, dates and emoji, unchanged. False: the model translates
+    them."""
     max_tokens: Any = auto_or("auto", between(1, 10_000_000), "a number")
     """Largest number of source tokens per batch, padding included. `auto`: 8,192; on a GPU as many as its
     free memory probably holds."""

@@ -301,6 +301,24 @@ def has_words(text: str) -> bool:
     return any(is_letter(character) or character in _CONTROLS for character in text)
 
 
+def has_letters(text: str) -> bool:
+    """Returns whether a text has a letter of any script, or a control character.
+
+    Letters are those of Unicode's categories L. Digits, Roman numerals (Ⅳ), marks without a letter, currency
+    signs, punctuation, symbols, emoji and placeholders are none, but the Chinese numeral 五 and the º of `1º`
+    are.
+    """
+    return any(map(str.isalpha, text)) or not _CONTROLS.isdisjoint(text)
+
+
+def is_visible(text: str) -> bool:
+    """Returns whether a text has more than white space, controls and characters of formatting."""
+    return any(unicodedata.category(character) not in _INVISIBLE for character in text)
+
+
+_INVISIBLE = frozenset(("Zs", "Zl", "Zp", "Cc", "Cf"))
+
+
 def mask_texts(texts: Sequence[str], strings: Sequence[Original]) -> list[str]:
     """Replaces the strings of a line in parts of its translation by the placeholders of the line.
 

@@ -14,7 +14,9 @@ from nmt.copying.strings import (
     MaskedPair,
     Original,
     TagPair,
+    has_letters,
     has_words,
+    is_visible,
     mask,
     mask_pair,
     mask_texts,
@@ -154,8 +156,13 @@ def is_placeholder(text: str) -> bool:
     return len(bare) == 1 and number_of(bare) is not None
 
 
-def needs_no_model(line: Masked) -> bool:
-    """Returns whether a line has strings, and nothing to translate between them."""
+def needs_no_model(line: Masked, *, letters_only: bool) -> bool:
+    """Returns whether a line that is not blank has nothing to translate, so that it is its own translation.
+
+    It has strings and no words between them. With `letters_only`, it has no letters outside its strings.
+    """
+    if letters_only:
+        return not has_letters(line.text) and is_visible(line.text)
     return bool(line.strings) and not has_words(line.text)
 
 
@@ -219,9 +226,9 @@ def raw_links(links: Links, source: RawWords, target: RawWords) -> Links:
     return tuple((raw[word], word) for word in sorted(raw))
 
 
-def identity_links(line: str) -> Links:
-    """Returns the links of a line that is its own translation."""
-    return tuple((number, number) for number in range(len(line.split())))
+def identity_links(copy: str, tags: int = 0) -> Links:
+    """Returns the links of a line that is its own translation, except for `tags` words at its beginning."""
+    return tuple((tags + number, number) for number in range(len(copy.split())))
 
 
 def _add(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nmt.config import DecodingConfig
 from nmt.copying.strings import tag_pairs
 from nmt.copying.translation import Restored, identity_links, needs_no_model
+from nmt.data.corpora.sources import without_tag
 from nmt.decoding.alignment import Alignment, word_links
 from nmt.decoding.candidates import Utility, chosen_candidates, has_loop
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence, placeholders_of
@@ -38,7 +39,8 @@ class Line:
         phrases: mask: the phrases that the translation must contain, each as it was given and with
             placeholders.
         impossible: mask: terms without pieces, such as a blank, which no translation contains.
-        is_copied: mask: whether the line is its own translation, because it has nothing to translate.
+        copy: mask: the translation of a line that has nothing to translate, which is the line without its
+            tag; None: it has something.
         bare: mask: the line without its tags, which is searched first; place tags: None.
         num_tokens: encode: source tokens before the source is cut, EOS counted; 0: the model does not read
             the line.
@@ -54,7 +56,7 @@ class Line:
     prefix: str = ""
     phrases: Sequence[tuple[str, str]] = ()
     impossible: Sequence[str] = ()
-    is_copied: bool = False
+    copy: str | None = None
     bare: Bare | None = None
     num_tokens: int = 0
     sentence: Sentence = Sentence(())
@@ -109,13 +111,14 @@ class Translator:
 
         Args:
             lines: if a line is blank or has no pieces, its translation is the empty line; the model does not
-                read it. With placeholders, a line of URLs, tags and variables alone is its own translation.
+                read it. A line without letters outside its placeholders is its own translation, with score 0.
             advance: called with the number of lines of each finished batch, for example to update a progress
                 bar.
             prefixes: for each line the beginning of its translation, which may be empty. Processors can't
                 forbid the pieces of a prefix. The limits `decoding.max_length_factor` and
                 `decoding.max_length_offset` do not apply to a prefix, but a maximum length of the model does:
-                a longer prefix is cut. The translation of a blank line is the empty line for any prefix.
+                a longer prefix is cut. The translation of a blank line is the empty line for any prefix. A
+                line with a prefix or with constraints is translated even if it has no letters.
             constraints: for each line the phrases that its translation must contain, with their numbers of
                 occurrences; a list may be empty. The maximum length is raised if they need it. `unmet` of the
                 translation has the phrases that it lacks: those that a processor forbids, those that exceed
@@ -174,10 +177,19 @@ class Translator:
                 line.prefix = prefix
         for line in records:
             if not line.phrases and not line.prefix.strip():
-                line.is_copied = needs_no_model(line.masked)
-                if self.searcher.places_tags and self.config.place_tags and not line.is_copied:
+                line.copy = self._copy(line)
+                if self.searcher.places_tags and self.config.place_tags and line.copy is None:
                     line.bare = self._placeholders.without_tags(line.masked)
         return records
+
+    def _copy(self, line: Line) -> str | None:
+        """Returns the translation of a line that has nothing to translate; None for other lines."""
+        tags, masked = self.tokenizer.source_symbols, line.masked
+        if line.text.strip() in tags:
+            return None
+        untagged = replace(masked, text=without_tag(masked.text, tags)) if tags else masked
+        copied = needs_no_model(untagged, letters_only=self.config.copy_without_letters)
+        return without_tag(line.text, tags) if copied else None
 
     def _with_pieces(self, terms: Sequence[str]) -> tuple[list[str], list[str]]:
         """Returns the terms that a translation can contain, and those without pieces."""
@@ -200,7 +212,7 @@ class Translator:
         prefixes: list[list[int]] = [[] for _ in lines]
         if any(line.prefix for line in lines):
             prefixes = encode([empty_if_blank(line.prefix) for line in lines])
-        texts = ["" if line.is_copied else line.searched_text for line in lines]
+        texts = [line.searched_text if line.copy is None else "" for line in lines]
         sources = encoded_sources(self.tokenizer, texts)
         for line, source, prefix, ids_of_phrases in zip(lines, sources, prefixes, phrases, strict=True):
             line.num_tokens = len(source) + 1 if source else 0
@@ -293,9 +305,10 @@ class Translator:
 
     def _translation(self, line: Line, request: SearchRequest) -> Translation:
         """Returns the translation of a line that has passed all steps."""
-        if line.is_copied:
-            links = identity_links(line.text) if request.alignments else ()
-            copy = ScoredText(line.text, 0.0, alignment=links)
+        if line.copy is not None:
+            tags = len(line.text.split()) - len(line.copy.split())
+            links = identity_links(line.copy, tags) if request.alignments else ()
+            copy = ScoredText(line.copy, 0.0, alignment=links)
             return Translation((copy,), unmet=(*line.impossible,), skipped=line.masked.skipped)
         if not line.num_tokens:
             return replace(BLANK, unmet=(*(text for text, _ in line.phrases), *line.impossible))
