@@ -9,8 +9,9 @@ from unicodedata import category, combining, normalize
 import numpy as np
 
 from nmt.config import CleaningConfig
-from nmt.data.cleaning.rules.rule import Rule, Setting, base_language
+from nmt.data.cleaning.rules.rule import Rule, Setting
 from nmt.data.corpora.sources import without_tag
+from nmt.languages import language_of
 
 _HEAD = 12  # characters, without spaces, that distinguish nearly all texts from the held-out texts
 
@@ -173,7 +174,6 @@ def _is_control(character: str) -> bool:
     return category(character) == "Cc" and character != "\t"
 
 
-_WITHOUT_SPACES = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})
 _WORD = re.compile(r"[^\W\d_]+")
 _MIN_WORDS = 5  # all words of a shorter source may be names
 
@@ -192,12 +192,10 @@ class LongWordRule(Rule):
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
         """Enabled unless `max_word` is 0."""
-        languages = base_language(setting.source_lang), base_language(setting.target_lang)
-        return (
-            cls(config.max_word, *(code not in _WITHOUT_SPACES for code in languages))
-            if config.max_word
-            else None
-        )
+        if not config.max_word:
+            return None
+        languages = language_of(setting.source_lang), language_of(setting.target_lang)
+        return cls(config.max_word, *(language.has_spaces for language in languages))
 
     def drops(self, source: str, target: str) -> bool:
         """Whether a side that separates words by spaces has a longer word."""

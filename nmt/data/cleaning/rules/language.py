@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import unicodedata
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import CleaningConfig
-from nmt.data.cleaning.rules.rule import Rule, Setting, base_language
+from nmt.data.cleaning.rules.rule import Rule, Setting
 from nmt.errors import UserError
+from nmt.languages import equivalents, language_of
+from nmt.runtime.streams import log
 
 if TYPE_CHECKING:
     from lingua import LanguageDetector
-import unicodedata
-
-from nmt.runtime.streams import log
 
 _MIN_LETTERS = 20  # detection is unreliable on shorter text
-_SEVERAL = {"no": ("nb", "nn"), "sh": ("hr", "sr", "bs")}
 
 
 class LanguageRule(Rule):
@@ -43,13 +42,14 @@ class LanguageRule(Rule):
                 "data.cleaning.langid_confidence: lingua-language-detector is not installed. "
                 'Run pip install "nmt[langid]", or set data.cleaning.langid_confidence=0.'
             ) from error
-        known = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
-        self.expected = tuple(_codes(code) for code in (source_lang, target_lang))
+        known = [language.iso_code_639_1.name.lower() for language in Language.all()]
+        self.expected = tuple(equivalents(code, known) for code in (source_lang, target_lang))
         for code, codes in zip((source_lang, target_lang), self.expected, strict=True):
-            if not codes <= known:
+            if not codes:
                 raise UserError(
                     f"data.cleaning.langid_confidence={confidence}: lingua does not support language "
-                    f"{code!r}. Give an ISO 639-1 code, or set data.cleaning.langid_confidence=0."
+                    f"{code!r}. Give the code of a language that it supports, or set "
+                    "data.cleaning.langid_confidence=0."
                 )
 
     @classmethod
@@ -88,56 +88,6 @@ def detector() -> LanguageDetector:
     return LanguageDetectorBuilder.from_all_languages().with_low_accuracy_mode().build()
 
 
-def _codes(code: str) -> frozenset[str]:
-    base = base_language(code)
-    return frozenset(_SEVERAL.get(base, (base,)))
-
-
-_LATIN = (
-    "af az bs ca cs cy da de en eo es et eu fi fo fr fy ga gd gl ha hr hu id ig is it jv la lb lt lv mg mi "
-    "ms mt nb nl nn no oc om pl pt rm ro rw sk sl sn so sq st su sv sw tk tl tn tr uz vi wo xh yo zu"
-)
-_CYRILLIC = "ab ba be bg ce cv kk ky mk mn os ru tg tt uk"
-_ARABIC = "ar arz ckb fa ps sd ug ur"
-_DEVANAGARI = "bh hi kok mai mr ne sa"
-SCRIPTS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(_LATIN.split(), frozenset({"LATIN"})),
-    **dict.fromkeys(_CYRILLIC.split(), frozenset({"CYRILLIC"})),
-    **dict.fromkeys(_ARABIC.split(), frozenset({"ARABIC"})),
-    **dict.fromkeys(_DEVANAGARI.split(), frozenset({"DEVANAGARI"})),
-    "sr": frozenset({"CYRILLIC", "LATIN"}),
-    "ku": frozenset({"LATIN", "ARABIC"}),
-    "zh": frozenset({"CJK", "BOPOMOFO"}),
-    "yue": frozenset({"CJK", "BOPOMOFO"}),
-    "ja": frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}),
-    "ko": frozenset({"HANGUL", "CJK"}),
-    "el": frozenset({"GREEK"}),
-    "he": frozenset({"HEBREW"}),
-    "yi": frozenset({"HEBREW"}),
-    "hy": frozenset({"ARMENIAN"}),
-    "ka": frozenset({"GEORGIAN"}),
-    "am": frozenset({"ETHIOPIC"}),
-    "ti": frozenset({"ETHIOPIC"}),
-    "as": frozenset({"BENGALI"}),
-    "bn": frozenset({"BENGALI"}),
-    "pa": frozenset({"GURMUKHI"}),
-    "gu": frozenset({"GUJARATI"}),
-    "or": frozenset({"ORIYA"}),
-    "ta": frozenset({"TAMIL"}),
-    "te": frozenset({"TELUGU"}),
-    "kn": frozenset({"KANNADA"}),
-    "ml": frozenset({"MALAYALAM"}),
-    "si": frozenset({"SINHALA"}),
-    "th": frozenset({"THAI"}),
-    "lo": frozenset({"LAO"}),
-    "bo": frozenset({"TIBETAN"}),
-    "dz": frozenset({"TIBETAN"}),
-    "my": frozenset({"MYANMAR"}),
-    "km": frozenset({"KHMER"}),
-}
-"""Scripts of each language. A script is the first word of the Unicode names of its letters."""
-
-
 class ScriptRule(Rule):
     """Drops pairs with a side in another script: it is another language, or was decoded wrongly."""
 
@@ -147,15 +97,15 @@ class ScriptRule(Rule):
 
     def __init__(self, min_script: float, source_lang: str, target_lang: str) -> None:
         self.min_script = min_script
-        self.scripts = tuple(SCRIPTS.get(base_language(code)) for code in (source_lang, target_lang))
+        self.scripts = tuple(language_of(code).letters for code in (source_lang, target_lang))
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """Enabled unless `min_script` is 0. A side whose language is not in `SCRIPTS` is not checked."""
+        """Enabled unless `min_script` is 0. A side whose script is not known is not checked."""
         if not config.min_script:
             return None
         for code in (setting.source_lang, setting.target_lang):
-            if base_language(code) not in SCRIPTS:
+            if language_of(code).letters is None:
                 log.warning(
                     "data.cleaning.min_script: no script is known for %r. That side is not checked.", code
                 )

@@ -70,8 +70,3 @@ class Rule(ABC):
         depends on a package.
         """
         return vars(self)
-
-
-def base_language(code: str) -> str:
-    """Returns the language of a code without region or script: `pt` for `pt_BR` and `pt-BR`."""
-    return code.replace("_", "-").partition("-")[0].lower()

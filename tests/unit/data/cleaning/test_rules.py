@@ -11,7 +11,7 @@ from test_cleaner import first_rule
 
 from nmt.config import CleaningConfig
 from nmt.data.cleaning.cleaner import Rule, build_rules
-from nmt.data.cleaning.rules.language import SCRIPTS, LanguageRule, detector, script_of
+from nmt.data.cleaning.rules.language import LanguageRule, detector
 from nmt.errors import UserError
 
 AGREEMENT = build_rules(CleaningConfig(drop_unequal_numbers=True, drop_unequal_addresses=True, max_ratio=0))
@@ -124,6 +124,14 @@ SCRIPT_CASES = [
     ("en", "ja", "a dog", "犬がハーイ走ります", None),
     ("en", "ja", "a dog", "개가 달린다", "script"),
     ("en", "zh_CN", "a dog", "狗在跑", None),
+    ("en", "uz_Cyrl", "a dog", "ит югуради", None),
+    ("en", "uz_Cyrl", "a dog", "it yuguradi", "script"),
+    ("en", "uz", "a dog", "it yuguradi", None),
+    ("en", "sr-Latn", "a dog", "pas trči", None),
+    ("en", "sr-Latn", "a dog", "пас трчи", "script"),
+    ("en", "pa-PK", "a dog", "کتا", None),
+    ("iw", "EN", "כלב", "a dog", None),
+    ("en", "src", "a dog", "собака", None),  # not a code, so its script is not known
     ("en", "zh", "a dog", "犬がはしります", "script"),
     ("en", "ko", "a dog", "개가 달린다", None),
     ("en", "el", "a dog", "ο σκύλος", None),
@@ -150,6 +158,7 @@ LANGUAGE_CASES = [
     ("Le chien court.", "Zwei junge Männer sind im Freien.", None),  # too short to identify
     ("John Smith, Mary Jones, Paris, 1990", "John Smith und Mary Jones", None),  # low confidence
 ]
+SERBIAN = "Dva mlada čoveka su napolju pored mnogo žbunova i razgovaraju o lepom vremenu."
 
 
 @pytest.mark.parametrize(
@@ -173,14 +182,14 @@ def test_a_language_without_known_script_is_not_judged(caplog: pytest.LogCapture
     assert first_rule(rules, "собака бежит", "a dog") is None
 
 
-def test_every_script_is_one_that_letters_have() -> None:
-    wanted = set().union(*SCRIPTS.values())
-    assert wanted <= {script_of(chr(code)) for code in range(0x10000)}
-
-
 def test_norwegian_is_either_of_two() -> None:
     rule = LanguageRule(0.9, "no", "en")
     assert not rule.drops("To unge menn er ute ved siden av mange busker i skogen.", "two men outside")
+
+
+def test_serbian_in_latin_script_is_not_mistaken_for_bosnian() -> None:
+    assert not LanguageRule(0.8, "sr-Latn", "en").drops(SERBIAN, "two men outside")
+    assert LanguageRule(0.8, "sr-Cyrl", "en").drops(SERBIAN, "two men outside")
 
 
 def test_the_detector_is_made_once_and_does_not_travel() -> None:

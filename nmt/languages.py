@@ -1,0 +1,133 @@
+"""Languages by their codes: the language, scripts and region of a code of BCP 47 or ISO 639, in any spelling.
+
+No other module interprets codes. Those of FLORES (`zho_Hans`), of mBART (`pt_BR`) and withdrawn ones (`iw`)
+are also known. The facts are those of Unicode's CLDR and the IANA registry, in the package langcodes. Other
+names of a language, such as `xx` or `src`, are allowed. Of them only a script is known, such as of `xx_Cyrl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+_NOT_CODES = frozenset({"src"})  # a common name of the source side, and the withdrawn code of Logudorese
+_SEVERAL_SCRIPTS = {"ku": ("Latn", "Arab"), "sh": ("Latn", "Cyrl"), "sr": ("Cyrl", "Latn")}
+_SERBO_CROATIAN = ("sh", "hbs")  # langcodes would replace them by `sr-Latn`
+_NORWEGIAN = frozenset({"nb", "nn"})  # the languages of the code `no`
+_HAN = ("Hani", "Hans", "Hant", "Hanb")
+_JAPANESE = ("Jpan", "Hira", "Kana", "Hrkt")
+_WITHOUT_SPACES = frozenset((*_HAN, *_JAPANESE, "Khmr", "Lana", "Laoo", "Mymr", "Talu", "Thai", "Tibt"))
+_NAMES = """
+    Adlm ADLAM Arab ARABIC Aran ARABIC Armn ARMENIAN Beng BENGALI Bopo BOPOMOFO Cans CANADIAN Cher CHEROKEE
+    Copt COPTIC Cyrl CYRILLIC Deva DEVANAGARI Ethi ETHIOPIC Geor GEORGIAN Grek GREEK Gujr GUJARATI
+    Guru GURMUKHI Hang HANGUL Hebr HEBREW Java JAVANESE Khmr KHMER Knda KANNADA Laoo LAO Latn LATIN Lisu LISU
+    Mlym MALAYALAM
+    Mong MONGOLIAN Mtei MEETEI Mymr MYANMAR Nkoo NKO Olck OL Orya ORIYA Sinh SINHALA Sund SUNDANESE
+    Syrc SYRIAC Taml TAMIL Telu TELUGU Tfng TIFINAGH Thaa THAANA Thai THAI Tibt TIBETAN Vaii VAI Yiii YI
+""".split()
+_UNICODE_NAMES: dict[str, frozenset[str]] = {
+    **{script: frozenset({name}) for script, name in zip(_NAMES[::2], _NAMES[1::2], strict=True)},
+    **dict.fromkeys(_HAN, frozenset({"CJK", "BOPOMOFO"})),
+    **dict.fromkeys(_JAPANESE, frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"})),
+    "Kore": frozenset({"HANGUL", "CJK"}),
+}
+
+
+@dataclass(frozen=True)
+class Language:
+    """The facts about a language.
+
+    Attributes:
+        tag: the code in its standard form, such as `pt-BR`; of an unknown language the code as it is.
+        language: the shortest code of the language alone, such as `zh` for `cmn-Hans`; empty if unknown.
+        scripts: codes of ISO 15924, such as `Hans`: the script of the code, or those that are usual for its
+            language and region; empty if unknown.
+        is_specific: whether the code has a script or a region.
+        region: the code of the region; empty if the code has none.
+    """
+
+    tag: str
+    language: str = ""
+    scripts: tuple[str, ...] = ()
+    is_specific: bool = False
+    region: str = ""
+
+    @property
+    def letters(self) -> frozenset[str] | None:
+        """The first words of the Unicode names of its letters, such as `LATIN`; None if unknown."""
+        names = [_UNICODE_NAMES.get(script) for script in self.scripts]
+        return frozenset[str]().union(*filter(None, names)) if names and all(names) else None
+
+    @property
+    def has_spaces(self) -> bool:
+        """Whether spaces separate its words; true if its script is not known."""
+        return not _WITHOUT_SPACES.intersection(self.scripts)
+
+    @property
+    def is_han(self) -> bool:
+        """Whether it is written in Chinese characters alone."""
+        return bool(self.scripts) and set(self.scripts) <= set(_HAN)
+
+    @property
+    def is_japanese(self) -> bool:
+        """Whether it is Japanese in Japanese script."""
+        return self.language == "ja" and not self.has_spaces
+
+    @property
+    def is_korean(self) -> bool:
+        """Whether it is Korean in Korean script."""
+        return self.language == "ko" and self.scripts in (("Kore",), ("Hang",))
+
+
+@cache
+def language_of(code: str) -> Language:
+    """Returns the facts about the language of a code. The case does not matter, and `_` is `-`."""
+    import langcodes  # takes 50 ms
+    from langcodes.data_dicts import LIKELY_SUBTAGS
+
+    subtags = code.replace("_", "-").split("-")
+    base = subtags[0].lower()
+    try:
+        parsed = langcodes.Language.get("-".join(subtags), normalize=base not in _SERBO_CROATIAN)
+    except ValueError:  # `LanguageTagError`: a part of the code is malformed
+        return language_of(subtags[0]) if len(subtags) > 1 else Language(code)
+    script = parsed.script or ""
+    if base in _NOT_CODES or not _is_language(parsed.language):
+        return Language(code, scripts=(script,) if script else ())
+    language = "sh" if base in _SERBO_CROATIAN else parsed.prefer_macrolanguage().language or ""
+    parsed = parsed.update_dict({"language": language})
+    scripts: tuple[str, ...] = ()
+    if script:
+        scripts = (script,)
+    elif language in _SEVERAL_SCRIPTS:
+        scripts = _SEVERAL_SCRIPTS[language]
+    elif language in LIKELY_SUBTAGS:  # `maximize` takes English for the others
+        scripts = (parsed.maximize().script or "",)
+    region = parsed.territory or ""
+    return Language(parsed.to_tag(), language, scripts, bool(script or region), region)
+
+
+def equivalents(code: str, codes: Iterable[str]) -> frozenset[str]:
+    """Returns those of `codes`, each of a language, that a program may give to text in the language `code`.
+
+    They name the same language in the same script. If there are none, they are the parts of a macrolanguage,
+    such as `nb` and `nn` for `no`, or else the macrolanguage, such as `zh` for `yue`. Serbian in Latin script
+    may be given the code of Bosnian or Croatian.
+    """
+    from langcodes.data_dicts import MACROLANGUAGES
+
+    expected = language_of(code)
+    letters, name = expected.letters or frozenset(), expected.language
+    if name == "sr" and "LATIN" in letters:
+        name = "sh"
+    others = {language_of(other): other for other in codes}
+    known = {one.language: other for one, other in others.items() if letters & (one.letters or frozenset())}
+    names = [name] if name in known else [one for one in known if MACROLANGUAGES.get(one) == name]
+    return frozenset(known[one] for one in names or [MACROLANGUAGES.get(name, "")] if one in known)
+
+
+def _is_language(subtag: str | None) -> bool:
+    import langcodes
+
+    return subtag is not None and len(subtag) <= 3 and langcodes.tag_is_valid(subtag)
