@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, cast
@@ -10,25 +9,24 @@ from typing import Any, cast
 from nmt.config import EvaluationConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics.base import Difference, Metric, Text
+from nmt.languages import language_of
 
 TER_WORDS = 1000
 """Maximum number of words in a line for TER. Unrelated lines of this length take about a minute."""
 
-_TOKENIZERS = {
-    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
-    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
-    **dict.fromkeys(("ko", "kor"), "ko-mecab"),
-}
 _EXTRAS = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
-_WITHOUT_SPACES = ("zh", "ja-mecab")
 
 
 def tokenizer_for(target_lang: str) -> str:
     """Returns the tokenizer of BLEU for a language: `zh`, `ja-mecab`, `ko-mecab`, or `13a` for others.
 
-    The code has two or three letters, and may have a script or region: `zh`, `zh-TW`, `zho_Hans`.
+    `zh` is for all languages in Chinese characters, such as `yue`. Chinese in Latin letters, `zh-Latn`, has
+    `13a`.
     """
-    return _TOKENIZERS.get(re.split("[-_]", target_lang.lower())[0], "13a")
+    language = language_of(target_lang)
+    if language.is_han:
+        return "zh"
+    return "ja-mecab" if language.is_japanese else "ko-mecab" if language.is_korean else "13a"
 
 
 class SacreBleuMetric(Metric):
@@ -151,7 +149,8 @@ class Ter(SacreBleuMetric):
         """Creates the TER of sacreBLEU."""
         from sacrebleu.metrics.ter import TER
 
-        without_spaces = tokenizer_for(self.target_lang) in _WITHOUT_SPACES
+        language = language_of(self.target_lang)
+        without_spaces = language.is_han or language.is_japanese
         return TER(normalized=without_spaces, asian_support=without_spaces)
 
     def left_out(self, texts: Sequence[Text]) -> str | None:

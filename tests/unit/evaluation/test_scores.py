@@ -83,6 +83,11 @@ def test_scores_as_results_json_holds_them() -> None:
         ("ko", "ko-mecab"),
         ("kor_Hang", "ko-mecab"),
         ("zha", "13a"),  # Zhuang is not Chinese
+        ("cmn_Hant", "zh"),
+        ("wuu", "zh"),
+        ("zh-Latn", "13a"),
+        ("ja-Latn", "13a"),
+        ("xx", "13a"),
         ("", "13a"),
     ],
 )
