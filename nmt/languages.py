@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 _NOT_CODES = frozenset({"src"})  # a common name of the source side, and the withdrawn code of Logudorese
 _SEVERAL_SCRIPTS = {"ku": ("Latn", "Arab"), "sh": ("Latn", "Cyrl"), "sr": ("Cyrl", "Latn")}
+_LONGEST = 60  # characters of a code; a client may send any text
+_RETAINED = 4096  # entries of each cache
 _SERBO_CROATIAN = ("sh", "hbs")  # langcodes would replace them by `sr-Latn`
 _NORWEGIAN = frozenset({"nb", "nn"})  # the languages of the code `no`
 _HAN = ("Hani", "Hans", "Hant", "Hanb")
@@ -43,14 +45,14 @@ class Language:
         language: the shortest code of the language alone, such as `zh` for `cmn-Hans`; empty if unknown.
         scripts: codes of ISO 15924, such as `Hans`: the script of the code, or those that are usual for its
             language and region; empty if unknown.
-        is_specific: whether the code has a script or a region.
-        region: the code of the region; empty if the code has none.
+        script: the script in the code; empty if it has none.
+        region: the region in the code; empty if it has none.
     """
 
     tag: str
     language: str = ""
     scripts: tuple[str, ...] = ()
-    is_specific: bool = False
+    script: str = ""
     region: str = ""
 
     @property
@@ -80,21 +82,26 @@ class Language:
         return self.language == "ko" and self.scripts in (("Kore",), ("Hang",))
 
 
-@cache
 def language_of(code: str) -> Language:
     """Returns the facts about the language of a code. The case does not matter, and `_` is `-`."""
+    return _facts(code) if len(code) <= _LONGEST else Language(code)
+
+
+@lru_cache(maxsize=_RETAINED)
+def _facts(code: str) -> Language:
     import langcodes  # takes 50 ms
     from langcodes.data_dicts import LIKELY_SUBTAGS
 
-    subtags = code.replace("_", "-").split("-")
-    base = subtags[0].lower()
+    _limit_caches()
+    subtags = _plain(code).split("-")
+    base = subtags[0]
     try:
         parsed = langcodes.Language.get("-".join(subtags), normalize=base not in _SERBO_CROATIAN)
     except ValueError:  # `LanguageTagError`: a part of the code is malformed
-        return language_of(subtags[0]) if len(subtags) > 1 else Language(code)
+        return language_of(base) if len(subtags) > 1 else Language(code)
     script = parsed.script or ""
     if base in _NOT_CODES or not _is_language(parsed.language):
-        return Language(code, scripts=(script,) if script else ())
+        return Language(code, scripts=(script,) if script else (), script=script)
     language = "sh" if base in _SERBO_CROATIAN else parsed.prefer_macrolanguage().language or ""
     parsed = parsed.update_dict({"language": language})
     scripts: tuple[str, ...] = ()
@@ -105,7 +112,27 @@ def language_of(code: str) -> Language:
     elif language in LIKELY_SUBTAGS:  # `maximize` takes English for the others
         scripts = (parsed.maximize().script or "",)
     region = parsed.territory or ""
-    return Language(parsed.to_tag(), language, scripts, bool(script or region), region)
+    return Language(parsed.to_tag(), language, scripts, script, region)
+
+
+def _limit_caches() -> None:
+    """Limits the caches of langcodes, which clients of a server would fill."""
+    from langcodes import Language as Parsed
+    from langcodes.language_distance import _DISTANCE_CACHE
+
+    for cache in (Parsed._PARSE_CACHE, Parsed._INSTANCES, _DISTANCE_CACHE):
+        if len(cache) > _RETAINED:
+            cache.clear()
+
+
+def _is_language(subtag: str | None) -> bool:
+    import langcodes
+
+    return subtag is not None and len(subtag) <= 3 and langcodes.tag_is_valid(subtag)
+
+
+def _plain(code: str) -> str:
+    return code.lower().replace("_", "-")
 
 
 def equivalents(code: str, codes: Iterable[str]) -> frozenset[str]:
@@ -127,7 +154,23 @@ def equivalents(code: str, codes: Iterable[str]) -> frozenset[str]:
     return frozenset(known[one] for one in names or [MACROLANGUAGES.get(name, "")] if one in known)
 
 
-def _is_language(subtag: str | None) -> bool:
+def distance(wanted: str, offered: str) -> int | None:
+    """Returns the distance of an offered language from the wanted one; None if it is another language.
+
+    It is 0 for equal codes, 1 for codes of the same meaning, and more for other regions. The scripts must
+    agree if `wanted` has a script or a region. Otherwise the usual script is the nearest.
+    """
     import langcodes
 
-    return subtag is not None and len(subtag) <= 3 and langcodes.tag_is_valid(subtag)
+    if wanted == offered:
+        return 0
+    ours, theirs = language_of(wanted), language_of(offered)
+    if not ours.language:
+        return 1 if _plain(wanted) == _plain(offered) else None
+    languages = {ours.language, theirs.language}
+    if len(languages) > 1 and not ("no" in languages and languages <= {"no", *_NORWEGIAN}):
+        return None
+    scripts = {*ours.scripts}, {*theirs.scripts}
+    if (ours.script or ours.region) and all(scripts) and not scripts[0] & scripts[1]:
+        return None
+    return 1 if ours.tag == theirs.tag else 2 + langcodes.tag_distance(ours.tag, theirs.tag)

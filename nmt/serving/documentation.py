@@ -75,8 +75,9 @@ def _table(title: str, schema: Mapping[str, Any]) -> str:
 
 
 def _choices(field: Mapping[str, Any]) -> str:
-    if "enum" in field:
-        return f" One of {', '.join(f'<code>{escape(value)}</code>' for value in field['enum'])}."
+    for key, words in (("enum", "One of"), ("examples", "The server has")):
+        if key in field:
+            return f" {words} {', '.join(f'<code>{escape(value)}</code>' for value in field[key])}."
     if "maximum" in field:
         return f" Between {field['minimum']} and {field['maximum']}."
     return ""

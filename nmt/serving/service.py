@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from nmt.config.serving import LimitsConfig
 from nmt.errors import UserError
+from nmt.languages import distance, language_of
 from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
 from nmt.serving.documentation import read_template
 from nmt.serving.requests import TranslateRequest
@@ -58,13 +59,18 @@ class Service:
         return all(model.has_attention for model in self._batchers)
 
     def languages(self) -> list[dict[str, Any]]:
-        """Returns the languages in the form of LibreTranslate: code, name, and codes of targets."""
+        """Returns the languages in the form of LibreTranslate, and the tag of each in BCP 47."""
         targets: dict[str, list[str]] = {}
         for model in self._batchers:
             targets.setdefault(model.source_lang, []).append(model.target_lang)
             targets.setdefault(model.target_lang, [])
         return [
-            {"code": code, "name": language_name(code), "targets": sorted(codes)}
+            {
+                "code": code,
+                "name": language_name(code),
+                "targets": sorted(codes),
+                "tag": language_of(code).tag,
+            }
             for code, codes in sorted(targets.items())
         ]
 
@@ -116,21 +122,27 @@ class Service:
             batcher.close()
 
     def _model_of(self, request: TranslateRequest) -> ServedModel:
-        """Returns the model of the languages of a request; `HTTPException` unless there is exactly one."""
-        source = None if request.source == AUTO else request.source
-        matching = [
-            model
+        """Returns the model whose languages are the nearest to those of a request.
+
+        Raises:
+            HTTPException: no model has these languages, or the request lacks one that decides (400).
+        """
+        source, target = None if request.source == AUTO else request.source, request.target
+        distances = {
+            model: from_source + to_target
             for model in self._batchers
-            if source in (None, model.source_lang) and request.target in (None, model.target_lang)
-        ]
-        if len(matching) == 1:
+            if (from_source := _distance(source, model.source_lang)) is not None
+            and (to_target := _distance(target, model.target_lang)) is not None
+        }
+        matching = [model for model in distances if distances[model] == min(distances.values())]
+        if len(matching) == 1 or (matching and source and target):
             return matching[0]
         pairs = ", ".join(f"{model.source_lang} to {model.target_lang}" for model in self._batchers)
         if matching:
-            name = "target" if request.target is None and source is not None else "source"
+            name = "target" if target is None and source is not None else "source"
             raise HTTPException(400, f"{name}: must be given. The server translates {pairs}.")
-        sources = {model.source_lang for model in self._batchers}
-        name, code = ("source", source) if source and source not in sources else ("target", request.target)
+        is_source = any(_distance(source, model.source_lang) is not None for model in self._batchers)
+        name, code = ("target", target) if is_source else ("source", source)
         if code is None:
             name, code = "source", source
         raise HTTPException(
@@ -138,14 +150,27 @@ class Service:
         )
 
 
+def _distance(wanted: str | None, offered: str) -> int | None:
+    return distance(wanted, offered) if wanted is not None else 0
+
+
 NAMES: dict[str, str] = dict(line.split(" ", 1) for line in read_template("languages.txt").splitlines())
 """ISO 639-1 code → English name."""
+_SCRIPTS = {
+    "Arab": "Arabic",
+    "Cyrl": "Cyrillic",
+    "Hans": "Simplified",
+    "Hant": "Traditional",
+    "Latn": "Latin",
+}
 
 
 def language_name(code: str) -> str:
-    """Returns the English name of a language; its code, of ISO 639 or BCP 47, if that is not known."""
-    base, _, region = code.replace("_", "-").partition("-")
-    name = NAMES.get(base.lower())
+    """Returns the English name of a language, with the script and region of its code; the code if unknown."""
+    language = language_of(code)
+    name = NAMES.get(language.language)
     if name is None:
         return code
-    return f"{name} ({region})" if region else name
+    parts = [_SCRIPTS.get(language.script, language.script), language.region]
+    more = ", ".join(filter(None, parts))
+    return f"{name} ({more})" if more else name

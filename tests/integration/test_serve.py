@@ -133,8 +133,8 @@ def test_fifty_clients_get_their_own_answers(server: Server, expected: dict[str,
 
 def test_the_other_paths(server: Server) -> None:
     assert server.request("GET", "/languages").json == [
-        {"code": "xx", "name": "xx", "targets": ["yy"]},
-        {"code": "yy", "name": "yy", "targets": []},
+        {"code": "xx", "name": "xx", "targets": ["yy"], "tag": "xx"},
+        {"code": "yy", "name": "yy", "targets": [], "tag": "yy"},
     ]
     assert server.request("GET", "/health").json == {"status": "ready"}
     assert server.request("GET", "/frontend/settings").json["keyRequired"] is False
@@ -378,7 +378,7 @@ def test_several_models(server: Server, toy: Toy, trained: Path, tmp_path: Path)
     (other / "SHA256SUMS").unlink(missing_ok=True)
     with serving(toy, tmp_path, f"model_dir=[{trained},{other}]", *ONE_THREAD) as both:
         [language, *_] = both.request("GET", "/languages").json
-        assert language == {"code": "xx", "name": "xx", "targets": ["yy", "zz"]}
+        assert language == {"code": "xx", "name": "xx", "targets": ["yy", "zz"], "tag": "xx"}
         one = both.translate(q="ba", target="yy").json
         assert one == both.translate(q="ba", source="auto", target="zz").json
         answer = both.translate(q="ba", source="xx")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 
+import langcodes
 import pytest
+from langcodes.language_distance import _DISTANCE_CACHE
 
-from nmt.languages import _UNICODE_NAMES, language_of
+from nmt.languages import _UNICODE_NAMES, distance, language_of
 
 
 def test_every_name_of_a_script_is_one_that_letters_have() -> None:
@@ -26,3 +28,12 @@ def test_the_script_of_another_name_is_known() -> None:
 
 def test_a_malformed_rest_is_ignored() -> None:
     assert language_of("zh_CN.UTF-8") == language_of("zh")
+
+
+def test_caches_are_limited() -> None:
+    """A client of a server may send any number of codes."""
+    for number in range(10_000):
+        distance(f"de-{number:05}", "de")
+    assert len(langcodes.Language._PARSE_CACHE) < 6000
+    assert len(langcodes.Language._INSTANCES) < 20_000
+    assert len(_DISTANCE_CACHE) < 6000

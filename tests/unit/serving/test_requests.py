@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from nmt.config import DecodingConfig, LimitsConfig, ServeConfig
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
+from nmt.languages import language_of
 from nmt.serving.app import allowed
 from nmt.serving.requests import Text, answer, read_body, read_request
 from nmt.serving.served_models import SearchOptions, decoding_of
@@ -200,4 +201,9 @@ def test_names_of_languages() -> None:
     assert language_name("de") == "German"
     assert language_name("pt_BR") == "Portuguese (BR)"
     assert language_name("xx") == "xx"
-    assert len(NAMES) == 98
+    assert language_name("zho_Hans") == language_name("zh-Hans") == "Chinese (Simplified)"
+    assert language_name("uz_Cyrl") == "Uzbek (Cyrillic)"
+    assert language_name("iw") == "Hebrew"
+    assert language_name("tl") == "Filipino"
+    assert language_name("zh-Hant-HK") == "Chinese (Traditional, HK)"
+    assert all(language_of(code).language == code for code in NAMES)

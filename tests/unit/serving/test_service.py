@@ -108,11 +108,53 @@ def test_an_engine_without_attention() -> None:
 def test_languages_have_their_targets() -> None:
     served = service(*(Engine(*pair) for pair in ENGINES))
     assert served.languages() == [
-        {"code": "de", "name": "German", "targets": []},
-        {"code": "en", "name": "English", "targets": ["de", "fr"]},
-        {"code": "fi", "name": "Finnish", "targets": ["fr"]},
-        {"code": "fr", "name": "French", "targets": []},
+        {"code": "de", "name": "German", "targets": [], "tag": "de"},
+        {"code": "en", "name": "English", "targets": ["de", "fr"], "tag": "en"},
+        {"code": "fi", "name": "Finnish", "targets": ["fr"], "tag": "fi"},
+        {"code": "fr", "name": "French", "targets": [], "tag": "fr"},
     ]
+    served.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "found"),
+    [
+        ("EN", "de-DE", "de:a"),
+        ("eng", "deu", "de:a"),
+        ("en_US", "de-AT", "de:a"),
+        ("en", "zh", "zho_Hans:a"),
+        ("en", "zh-CN", "zho_Hans:a"),
+        ("en", "zh-TW", "zh_Hant:a"),
+        ("en", "cmn-Hant", "zh_Hant:a"),
+        ("en", "pt", "pt-BR:a"),
+        ("en", "pt-AO", "pt-PT:a"),
+        ("en", "iw", "he:a"),
+        ("en", "no", "nb:a"),
+        (None, "he-IL", "he:a"),
+        ("en", "XX", "xx:a"),
+        ("en", "da", None),  # near to `nb`, but another language
+        ("en", "yue", None),
+        ("en", "xx-1", None),
+        ("en-Cyrl", "de", None),
+        ("e" * 10_000, "de", None),
+    ],
+)
+def test_the_nearest_language_is_found(source: str | None, target: str, found: str | None) -> None:
+    targets = ("de", "de-CH", "zho_Hans", "zh_Hant", "pt-BR", "pt-PT", "he", "nb", "xx")
+    served = service(*(Engine("en", code) for code in targets))
+    if found is None:
+        with pytest.raises(HTTPException, match="is not supported"):
+            translated(served, source=source, target=target)
+    else:
+        assert translated(served, source=source, target=target) == found
+    served.close()
+
+
+def test_an_exact_code_comes_first() -> None:
+    served = service(Engine("en", "de-DE"), Engine("en", "de"), Engine("en", "DE"))
+    for target in ("de", "DE", "de-DE"):
+        assert translated(served, source="en", target=target) == f"{target}:a"
+    assert translated(served, source="en", target="deu") == "de:a"  # the first of two of the same meaning
     served.close()
 
 
