@@ -156,7 +156,7 @@ class CleaningConfig(Section, key="data.cleaning."):
     drop_unequal_numbers: bool = False
     """Drop pairs whose numbers differ. Grouping marks are ignored: 1,000 equals 1.000, and 1.5 million equals
     1,500,000. A number that may be a word on the other side is ignored: up to 12, or such a number followed
-    by zeros."""
+    by zeros. In Chinese and Japanese, 一九八五 equals 1985."""
     drop_unequal_addresses: bool = False
     """Drop pairs whose URLs or e-mail addresses differ. An address ends before letters that are not Latin,
     Greek or Cyrillic."""
@@ -195,7 +195,7 @@ class DataConfig(Section, key="data."):
     source_lang: str = "???"
     """Language code of the source side, such as `en`."""
     target_lang: str = "???"
-    """Language code of the target side. It selects BLEU's tokeniser."""
+    """Language code of the target side. Its script selects BLEU's tokeniser."""
     hub: HubConfig = field(default_factory=HubConfig)
     train: TrainSplitConfig = field(default_factory=TrainSplitConfig)
     valid: SplitConfig = field(default_factory=SplitConfig)

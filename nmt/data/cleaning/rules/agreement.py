@@ -6,10 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from nmt.config import CleaningConfig
 from nmt.copying.strings import ADDRESS_LETTERS
-from nmt.data.cleaning.rules.rule import Rule
+from nmt.data.cleaning.rules.rule import Rule, Setting
+from nmt.languages import language_of
 
 # Beginnings of the words for thousand, million and so on, in the languages of Europe and some of Asia. A dot
 # is the end of a word.
@@ -33,6 +35,23 @@ _SCALE = re.compile(_MAGNITUDE, re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
 _DIGIT = re.compile(r"\d")
 _LARGEST_WORD = 12
+_CHINESE_DIGITS = {
+    **{digit: value for value, digit in enumerate("零一二三四五六七八九")},
+    "〇": 0,
+    "两": 2,
+    "兩": 2,
+}
+_CHINESE_WORDS = {
+    "十": 10,
+    "百": 100,
+    "千": 1000,
+    "万": 10**4,
+    "萬": 10**4,
+    "亿": 10**8,
+    "億": 10**8,
+    "兆": 10**12,
+}
+_CHINESE_NUMERAL = re.compile(rf"[{''.join([*_CHINESE_DIGITS, *_CHINESE_WORDS])}]{{2,30}}")
 
 # The part before an @ is matched only from its first letter: matching from every letter takes quadratic time.
 _ADDRESS = re.compile(
@@ -52,6 +71,9 @@ class NumbersRule(Rule):
 
     Numbers up to 12 are ignored because they are often written as words. Such numbers followed by zeros (20,
     300, 1000) are also ignored, unless the other side has another such number in their place.
+
+    Chinese numerals in Chinese and Japanese text may have a counterpart, but need none: `一九八五` and
+    `一千九百八十五` equal `1985`.
     """
 
     name = "numbers"
@@ -59,13 +81,29 @@ class NumbersRule(Rule):
     option = "drop_unequal_numbers"
     version = 2
 
+    def __init__(self, source_lang: str = "", target_lang: str = "") -> None:
+        languages = language_of(source_lang), language_of(target_lang)
+        self.chinese = tuple(language.is_han or language.is_japanese for language in languages)
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """Enabled by `drop_unequal_numbers`."""
+        return cls(setting.source_lang, setting.target_lang) if config.drop_unequal_numbers else None
+
+    def facts(self) -> Any:
+        """Returns the attributes; none if no side may have Chinese numerals, as in earlier versions."""
+        return vars(self) if any(self.chinese) else {}
+
     def drops(self, source: str, target: str) -> bool:
         """Whether a side has a number that the other lacks."""
         numbers = _numbers(source), _numbers(target)
-        if sorted(map(_digits, numbers[0])) == sorted(map(_digits, numbers[1])):  # true of most pairs
+        if not _differ(*numbers):
             return False
-        unmatched = _unmatched(*numbers)
-        return not _may_be_words(*unmatched) and not _may_be_words(*_unmatched(*map(_split, unmatched)))
+        more = [
+            _chinese_numbers(text) if chinese else []
+            for text, chinese in zip((source, target), self.chinese, strict=True)
+        ]
+        return not any(more) or _differ(numbers[0] + more[0], numbers[1] + more[1])
 
 
 class AddressesRule(Rule):
@@ -106,6 +144,34 @@ def _numbers(text: str) -> list[_Number]:
 
 
 _digits: Callable[[_Number], str] = attrgetter("digits")
+
+
+def _differ(source: Sequence[_Number], target: Sequence[_Number]) -> bool:
+    if sorted(map(_digits, source)) == sorted(map(_digits, target)):  # true of most pairs
+        return False
+    unmatched = _unmatched(source, target)
+    return not _may_be_words(*unmatched) and not _may_be_words(*_unmatched(*map(_split, unmatched)))
+
+
+def _chinese_numbers(text: str) -> list[_Number]:
+    """Returns the numbers in Chinese numerals of two characters or more; the other side may lack them."""
+    values = map(_chinese_digits, _CHINESE_NUMERAL.findall(text))
+    return [_Number(digits.lstrip("0") or "0", small=True) for digits in values]
+
+
+def _chinese_digits(numeral: str) -> str:
+    """Returns the digits of a numeral, which has them one by one, or with the words for 10, 100 and so on."""
+    if _CHINESE_WORDS.keys().isdisjoint(numeral):
+        return "".join(str(_CHINESE_DIGITS[character]) for character in numeral)
+    total = part = digit = 0  # `part` is the number below 10,000 before 万, 亿 or 兆
+    for character in numeral:
+        if (value := _CHINESE_DIGITS.get(character)) is not None:
+            digit = value
+        elif (value := _CHINESE_WORDS[character]) < 10_000:
+            part, digit = part + (digit or 1) * value, 0
+        else:
+            total, part, digit = total + (part + digit or 1) * value, 0, 0
+    return str(total + part + digit)
 
 
 def _number(match: re.Match[str], before_scale: bool) -> _Number:

@@ -110,6 +110,40 @@ def test_long_runs_without_a_space_take_no_time_by_their_square() -> None:
         assert AGREEMENT[-2].drops(f"{run} 1990", f"1991 {run}")
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("In 1985 it was new.", "一九八五年的时候它是新的。", None),
+        ("In 1985 it was new.", "一千九百八十五年的时候它是新的。", None),
+        ("In 2005 it was new.", "二〇〇五年的时候它是新的。", None),
+        ("In 2005 it was new.", "二零零五年的时候它是新的。", None),
+        ("In 1985 it was new.", "一九八六年的时候它是新的。", "numbers"),
+        ("In 1985 it was new.", "那时候它是新的。", "numbers"),
+        ("1985 and 1986", "一九八五年和1986年", None),
+        ("35,000 people", "三万五千人", None),
+        ("3.5 million people", "三百五十万人", None),
+        ("1.3 billion people", "十三亿人", None),
+        ("10,203 people", "一万零二百零三人", None),
+        ("250,000,015 people", "兩億五千萬零十五人", None),
+        ("35 people", "三十四人", "numbers"),
+        ("three or four of thirty-five", "三十五个里面的三四个", None),  # needs no counterpart
+        ("1985 (the year)", "1985年（一九八五）", None),
+    ],
+)
+def test_chinese_numerals_may_have_a_counterpart(source: str, target: str, expected: str | None) -> None:
+    config = CleaningConfig(drop_unequal_numbers=True, max_ratio=0)
+    for language in ("zh-Hant", "ja"):
+        assert name_of(build_rules(config, languages=("en", language)), source, target) == expected
+        assert name_of(build_rules(config, languages=(language, "en")), target, source) == expected
+
+
+def test_other_languages_have_no_chinese_numerals() -> None:
+    assert name_of(AGREEMENT, "In 1985 it was new.", "一九八五年的时候它是新的。") == "numbers"
+    assert (
+        next(rule for rule in AGREEMENT if rule.name == "numbers").facts() == {}
+    )  # text is not cleaned again
+
+
 SCRIPT_CASES = [
     ("en", "de", "a dog", "ein Hund", None),
     ("en", "de", "a dog", "größer – ﬁn", None),
