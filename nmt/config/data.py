@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
@@ -249,6 +250,21 @@ class DataConfig(Section, key="data."):
             for corpus in self.train.corpora.values()
         ]
         return list(dict.fromkeys([(self.source_lang, self.target_lang), *pairs]))
+
+    def target_langs(self, inputs: Sequence[str], default: str | None = None) -> list[str]:
+        """Returns the target language of each input of a model: that of the training corpora with its tag.
+
+        Without such a tag, it is `default`, or else `target_lang`. A blank line is in the language of the
+        first other line.
+        """
+        default, by_tag = default or self.target_lang, dict[str | None, set[str]]()
+        for corpus in self.train.corpora.values():
+            by_tag.setdefault(corpus.tag, set()).add(corpus.target_lang or self.target_lang)
+        known = {tag: langs.pop() for tag, langs in by_tag.items() if tag is not None and len(langs) == 1}
+        words = (line.split(None, 1)[:1] for line in inputs)
+        langs = [known.get(word[0], default) if word else None for word in words]
+        first = next((lang for lang in langs if lang is not None), default)
+        return [first if lang is None else lang for lang in langs]
 
     def cleaning_of(self, key: str, corpus: CorpusConfig) -> CleaningConfig:
         """Returns the cleaning options of one of several corpora; `key` is its full name, for messages.

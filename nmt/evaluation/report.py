@@ -105,6 +105,9 @@ class Report:
         yield from textwrap.wrap(notes.strip(), WIDTH)
         for key in self.scores.values:
             yield f"{_name(key)}|{self.scores.signatures[key]}"
+            for label, scores in self.groups.items():  # of a language with another tokenizer
+                if (signature := scores.signatures.get(key)) not in (None, self.scores.signatures[key]):
+                    yield f"{_name(key)}|{signature} ({_shown_label(label)})"
 
 
 def _name(key: str) -> str:

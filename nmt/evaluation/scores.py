@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from nmt.config import EvaluationConfig
 from nmt.errors import UserError
-from nmt.evaluation.metrics import Difference, Metric
+from nmt.evaluation.metrics import Difference, Metric, metrics_for
 from nmt.evaluation.metrics.base import bootstrap_seed, selected
 from nmt.runtime.streams import log
 
@@ -117,23 +118,29 @@ def score_groups(
     metrics: Mapping[str, Metric],
     *,
     sources: Sequence[str] = (),
+    target_langs: Sequence[str] = (),
+    options: EvaluationConfig | None = None,
 ) -> dict[str, Scores]:
     """Scores the sentences of each label separately, in the order in which the labels first appear.
 
-    `groups` has the label of each line; the other arguments and the errors are as for `score`.
+    `groups` has the label of each line, and `target_langs` the language of each reference, if there are
+    several: a group in one language has the metrics of that language, with these `options`. The other
+    arguments and the errors are as for `score`.
     """
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(groups):
         rows.setdefault(label, []).append(row)
-    return {
-        label: _score(
+    by_lang = {lang: metrics_for(lang, options, list(metrics)) for lang in dict.fromkeys(target_langs)}
+    scores = {}
+    for label, numbers in rows.items():
+        langs = set(selected(target_langs, numbers))
+        scores[label] = _score(
             selected(hypotheses, numbers),
             [selected(text, numbers) for text in references],
             selected(sources, numbers),
-            metrics,
+            by_lang[langs.pop()] if len(langs) == 1 else metrics,
         )
-        for label, numbers in rows.items()
-    }
+    return scores
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ class Task:
         texts: key → lines, for all texts except the references.
         references: the lines of each text of references; one or more texts.
         sources: the lines of the source text without tags; empty if it is not known.
+        target_langs: the language of each reference, if they are in several, which tags of the sources name.
         counts: name of each text in messages → its number of lines.
         details: further entries of the JSON.
     """
@@ -97,6 +98,7 @@ class Task:
     texts: dict[str, list[str]] = field(default_factory=dict)
     references: list[list[str]] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
+    target_langs: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -111,7 +113,8 @@ class Task:
     def check(self) -> None:
         """Checks in advance whether scoring would fail, before hours of translating."""
         require_equal_counts(self.counts)
-        metrics_for(self.target_lang, self.options)
+        for target_lang in dict.fromkeys([self.target_lang, *self.target_langs]):
+            metrics_for(target_lang, self.options)
 
     def report(self) -> Report:
         """Scores the texts and returns the report."""
@@ -119,8 +122,13 @@ class Task:
         hypotheses, references, sources = texts["hypotheses"], self.references, self.sources
         scores = score(hypotheses, references, metrics, sources=sources)
         groups, comparison = {}, None
-        if "groups" in texts:
-            groups = score_groups(hypotheses, references, texts["groups"], metrics, sources=sources)
+        if labels := texts.get("groups") or self.target_langs:
+            groups = score_groups(
+                *(hypotheses, references, labels, metrics),
+                sources=sources,
+                target_langs=self.target_langs,
+                options=self.options,
+            )
         if "baseline" in texts:
             comparison = compare(hypotheses, texts["baseline"], references, metrics, sources=sources)
         return Report(self.title, scores, groups, comparison, self.details, hypotheses)
@@ -178,7 +186,6 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
             "the model translates from %s to %s, but the data are from %s to %s",
             *(trained_on.source_lang, trained_on.target_lang, data.source_lang, data.target_lang),
         )
-    task.target_lang = config.target_lang or data.target_lang
     scored_on = _title_files("references", config)
     if not task.references:
         key, held_out = f"data.{config.split}", read_data(config, bundle)
@@ -189,6 +196,11 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
             task.add("groups", held_out.groups, f"{key}.groups")
         task.details |= {"split": config.split, "data": held_out.facts}
         scored_on = f"{data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
+    if not config.target_lang:
+        langs = trained_on.target_langs(task.texts["source"], data.target_lang)
+        task.target_lang, task.target_langs = data.target_lang, langs
+        if len(set(langs)) == 1:
+            task.target_lang, task.target_langs = langs[0], []
     task.title = printable(f"{' + '.join(paths)} on {scored_on}")
     task.details["model_dir"] = paths[0] if isinstance(config.model_dir, str) else paths
     return bundles

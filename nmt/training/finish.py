@@ -232,11 +232,17 @@ def _scores(
         with replaced(folder.hypotheses(f"{split}.{name}".rstrip("."))) as temporary:
             lines = "".join(f"{line}\n" for line in hypotheses)
             temporary.write_text(lines, encoding="utf-8", newline="\n")
-        metrics = metrics_for(config.data.target_lang, config.evaluation)
+        options = config.evaluation
+        metrics = metrics_for(text.target_lang or config.data.target_lang, options)
         sources, references = text.sources, [text.references]
         scores = score(hypotheses, references, metrics, sources=sources).as_dict()
-        if text.groups is not None:
-            groups = score_groups(hypotheses, references, text.groups, metrics, sources=sources)
+        if labels := text.groups or text.target_langs:
+            groups = score_groups(
+                *(hypotheses, references, labels, metrics),
+                sources=sources,
+                target_langs=text.target_langs,
+                options=options,
+            )
             scores["groups"] = {label: group.as_dict() for label, group in groups.items()}
         results[split] = scores
     return results

@@ -287,6 +287,9 @@ def _checked_and_prepared(
     pieces = replace(config.data.tokenizer, vocab_size=prepared.vocab_size)
     config = replace(config, data=replace(config.data, tokenizer=pieces))
     if not config.prepare_only:
+        for text in filter(None, (prepared.valid, prepared.test)):
+            for target_lang in dict.fromkeys([text.target_lang, *text.target_langs]):
+                metrics_for(target_lang, config.evaluation, keys)
         config = with_fitting_batches(config, prepared, processes)
     return config, prepared
 

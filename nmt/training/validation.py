@@ -266,7 +266,8 @@ class Validator:
             raise ValidationStopped from stopped
 
     def _metric(self, key: str) -> dict[str, Metric]:
-        return metrics_for(self._config.data.target_lang, self._config.evaluation, [key])
+        target_lang = self._held_out.target_lang or self._config.data.target_lang
+        return metrics_for(target_lang, self._config.evaluation, [key])
 
     def _samples(self, hypotheses: Sequence[str]) -> list[dict[str, Any]]:
         count = len(hypotheses)

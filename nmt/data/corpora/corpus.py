@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,10 @@ class HeldOut:
     """As in `Corpus`."""
     tag: str | None = None
     """Prefix of every source."""
+    target_lang: str = ""
+    """Language of the references; that of the data if they are in several."""
+    target_langs: Sequence[str] = field(default=(), repr=False)
+    """Language of each reference, if they are in several."""
 
     @property
     def inputs(self) -> list[str]:
@@ -172,7 +176,11 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
     if split.names:
         groups, facts = _names_of_lines(split, corpus, key), facts | {"names": list(split.names)}
     sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return HeldOut(corpus.name, sources, references, groups, facts, split.tag)
+    held_out = HeldOut(corpus.name, sources, references, groups, facts, split.tag, data.target_lang)
+    langs = data.target_langs(held_out.inputs)
+    if len(set(langs)) == 1:
+        return replace(held_out, target_lang=langs[0])
+    return replace(held_out, target_langs=langs)
 
 
 def _names_of_lines(split: SplitConfig, corpus: Corpus, key: str) -> list[str]:

@@ -237,6 +237,31 @@ def test_a_metric_gets_the_sources_of_a_model_without_tags(
     assert json.loads((files / "j").read_text(encoding="utf-8"))["shouted"] == 1.0
 
 
+def test_lines_with_tags_are_scored_in_their_language(
+    files: Path, model: TrainConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.data.train.corpora = {
+        "zh": CorpusConfig(target_lang="zho_Hans", tag="<2zh>"),
+        "de": CorpusConfig(tag="<2de>"),
+    }
+    Path("mixed").write_text("<2zh> A\n<2de> B\n\n", encoding="utf-8")
+    evaluate(EvalConfig(model_dir="run", source="mixed", references="ref", json="j"))
+    report = json.loads((files / "j").read_text(encoding="utf-8"))
+    assert "tok:13a" in report["signatures"]["bleu"]
+    groups = report["groups"]
+    assert [(label, groups[label]["sentences"]) for label in groups] == [("zho_Hans", 2), ("de", 1)]
+    assert "tok:zh" in groups["zho_Hans"]["signatures"]["bleu"]
+    assert "tok:13a" in groups["de"]["signatures"]["bleu"]
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.partition("|")[0] for line in shown if line.endswith("(zho_Hans)")] == ["BLEU", "TER"]
+    Path("mixed").write_text("<2zh> A\n\n<2zh> B\n", encoding="utf-8")
+    evaluate(EvalConfig(model_dir="run", source="mixed", references="ref", json="j"))
+    report = json.loads((files / "j").read_text(encoding="utf-8"))
+    assert "tok:zh" in report["signatures"]["bleu"] and "groups" not in report
+    evaluate(EvalConfig(model_dir="run", source="mixed", references="ref", json="j", target_lang="en"))
+    assert "tok:13a" in json.loads((files / "j").read_text(encoding="utf-8"))["signatures"]["bleu"]
+
+
 def test_a_metric_that_reads_sources_needs_them(shouted: EvaluationConfig, files: Path) -> None:
     with pytest.raises(UserError) as caught:
         evaluate(EvalConfig(hypotheses="hyp", references="ref", evaluation=shouted))

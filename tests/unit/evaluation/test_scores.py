@@ -104,6 +104,16 @@ def test_chinese_is_scored_by_character() -> None:
     assert "norm:yes|punct:yes|asian:yes" in found.signatures["ter"]
 
 
+def test_a_group_in_one_language_has_its_tokenizer() -> None:
+    texts = ["我喜欢猫。", "ein Hund"], [["我喜欢狗。", "ein Hund"]]
+    found = score_groups(*texts, ["a", "b"], metrics_for("de"), target_langs=["zh", "de"])
+    assert found["a"].values == score(["我喜欢猫。"], [["我喜欢狗。"]], metrics_for("zh")).values
+    assert "tok:zh" in found["a"].signatures["bleu"] and "asian:yes" in found["a"].signatures["ter"]
+    assert "tok:13a" in found["b"].signatures["bleu"]
+    mixed = score_groups(*texts, ["a", "a"], metrics_for("de"), target_langs=["zh", "de"])
+    assert "tok:13a" in mixed["a"].signatures["bleu"]
+
+
 @pytest.mark.parametrize(
     ("language", "module", "extra"),
     [("ja", "ja_mecab", "sacrebleu[ja]"), ("ko", "ko_mecab", "sacrebleu[ko]")],

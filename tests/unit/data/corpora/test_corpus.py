@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.dataset import DATASETS
 
-from nmt.config import DataConfig, HubConfig, SplitConfig
+from nmt.config import CorpusConfig, DataConfig, HubConfig, SplitConfig, TrainSplitConfig
 from nmt.data.corpora import corpus as corpus_module
 from nmt.data.corpora import text
 from nmt.data.corpora.corpus import Corpus, is_given, open_corpus, read_held_out
@@ -198,6 +198,19 @@ def test_held_out_has_its_tag_beside_the_text() -> None:
     assert held_out.facts == plain.facts and plain.inputs == plain.sources
     with pytest.raises(UserError, match=r"data\.valid\.tag: '2 de' must be text without white space"):
         read_held_out(SplitConfig(source="a.en", target="a.de", tag="2 de"), DATA, "data.valid")
+
+
+def test_a_tag_names_the_language_of_the_references() -> None:
+    zh, de = CorpusConfig(target_lang="zh", tag="<2zh>"), CorpusConfig(tag="<2de>")
+    data = replace(DATA, train=TrainSplitConfig(corpora={"a": zh, "b": de}))
+    Path("m.en").write_text("<2zh> a\n\n<2de> b\nc\n")
+    Path("m.xx").write_text("1\n2\n3\n4\n")
+    mixed = read_held_out(SplitConfig(source="m.en", target="m.xx"), data, "data.test")
+    assert (mixed.target_lang, list(mixed.target_langs)) == ("de", ["zh", "zh", "de", "de"])
+    tagged = read_held_out(SplitConfig(source="a.en", target="a.de", tag="<2zh>"), data, "data.test")
+    assert (tagged.target_lang, list(tagged.target_langs)) == ("zh", [])
+    plain = read_held_out(SplitConfig(source="a.en", target="a.de"), data, "data.test")
+    assert (plain.target_lang, list(plain.target_langs)) == ("de", [])
 
 
 def test_groups_must_be_one_a_line() -> None:
