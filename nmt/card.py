@@ -20,6 +20,7 @@ from nmt.config import TrainConfig
 from nmt.config.schema import text_option
 from nmt.config.storage import to_plain
 from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.languages import language_of
 from nmt.model import model_class
 from nmt.runtime.hub import is_hub_name
 from nmt.runtime.streams import printable
@@ -338,11 +339,14 @@ def is_finite(value: Any) -> TypeGuard[int | float]:
 def header(subject: Subject, library: str) -> dict[str, Any]:
     """Returns the header of a card; `library` is the name of the engine on the hub."""
     config, results = subject.config, subject.results
-    codes = list(dict.fromkeys(code for pair in config.data.language_pairs() for code in pair if code))
-    bases = dict.fromkeys(re.split("[-_]", code)[0].lower() for code in codes)
+    languages = [language_of(code) for pair in config.data.language_pairs() for code in pair if code]
+    tags = dict.fromkeys(language.tag.replace("_", "-") for language in languages)
+    bases = dict.fromkeys(
+        language.language or re.split("[-_]", language.tag)[0].lower() for language in languages
+    )
     fields: dict[str, Any] = {"language": list(bases)}
-    if any(code not in bases for code in codes):  # the hub takes only the base of a code as a language
-        fields["language_bcp47"] = [code.replace("_", "-") for code in codes]
+    if any(tag not in bases for tag in tags):  # the hub takes only the base of a code as a language
+        fields["language_bcp47"] = list(tags)
     if config.licence:
         known = config.licence.lower() in _LICENCES
         fields["license"] = config.licence.lower() if known else "other"

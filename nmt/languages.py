@@ -135,6 +135,20 @@ def _plain(code: str) -> str:
     return code.lower().replace("_", "-")
 
 
+def country_warning(key: str, code: str) -> str | None:
+    """Returns a warning if an option has the code of a country, such as `cz` instead of `cs`; else None."""
+    import langcodes
+
+    if language_of(code).language or not (len(code) == 2 and code.isalpha() and code.isascii()):
+        return None
+    likely = langcodes.Language.make(territory=code.upper()).maximize().language
+    if likely in (None, "en"):  # `maximize` takes English for unknown countries
+        return None
+    return (
+        f"{key}={code}: the code of a country, so nothing is known of the language. Its code may be {likely}."
+    )
+
+
 def equivalents(code: str, codes: Iterable[str]) -> frozenset[str]:
     """Returns those of `codes`, each of a language, that a program may give to text in the language `code`.
 

@@ -33,6 +33,7 @@ from nmt.evaluation.scores import (
     score,
     score_groups,
 )
+from nmt.languages import country_warning, distance
 from nmt.runtime.files import expanded, require_writable
 from nmt.runtime.hub import pinned
 from nmt.runtime.streams import log, printable, progress
@@ -141,6 +142,8 @@ def read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]])
         UserError: a file can't be read.
     """
     task = Task(target_lang=config.target_lang or "", options=config.evaluation)
+    if (warning := country_warning("target_lang", task.target_lang)) is not None:
+        log.warning("%s", warning)
     for key in TEXTS:
         value = getattr(config, key)
         if value is None:
@@ -181,7 +184,10 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
     bundle = bundles[0]
     trained_on = bundle.config.data
     data = config.data or trained_on
-    if (data.source_lang, data.target_lang) not in trained_on.language_pairs():
+    if not any(
+        distance(data.source_lang, source) is not None and distance(data.target_lang, target) is not None
+        for source, target in trained_on.language_pairs()
+    ):
         log.warning(
             "the model translates from %s to %s, but the data are from %s to %s",
             *(trained_on.source_lang, trained_on.target_lang, data.source_lang, data.target_lang),

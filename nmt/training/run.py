@@ -20,6 +20,7 @@ from nmt.data.preparation.report import write_data_report
 from nmt.decoding.processors import configured_processors
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
+from nmt.languages import country_warning
 from nmt.model import check_model, ignored_options
 from nmt.model.gpu.graphs import check_capture
 from nmt.runtime.fp32_products import speed_up_fp32_products
@@ -314,7 +315,7 @@ def check_names(config: TrainConfig) -> None:
 
 
 def check_languages(data: DataConfig) -> None:
-    """Checks the languages of a new run; see `check_language`.
+    """Checks the languages of a new run, and warns of codes of countries; see `check_language`.
 
     Raises:
         UserError: a language is not of the form of a code.
@@ -325,6 +326,8 @@ def check_languages(data: DataConfig) -> None:
             code = getattr(owner, side)
             if code is not None:
                 check_language(f"{key}.{side}", code)
+                if (warning := country_warning(f"{key}.{side}", code)) is not None:
+                    log.warning("%s", warning)
 
 
 def _prepared_only(prepared: Prepared, folder: RunFolder) -> TrainResult:

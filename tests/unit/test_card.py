@@ -125,7 +125,9 @@ def test_a_licence_that_the_hub_does_not_know() -> None:
     [
         ("no", "en", ["no", "en"], None),  # YAML reads a bare `no` as false
         ("zh-Hans", "pt_BR", ["zh", "pt"], ["zh-Hans", "pt-BR"]),
-        ("EN", "de", ["en", "de"], ["EN", "de"]),
+        ("EN", "deu", ["en", "de"], None),
+        ("zho_Hans", "uz_Cyrl", ["zh", "uz"], ["zh-Hans", "uz-Cyrl"]),
+        ("iw", "xx_YY", ["he", "xx"], ["he", "xx-YY"]),
         ("en", "en", ["en"], None),
     ],
 )

@@ -17,6 +17,7 @@ from nmt.data.corpora.tables import Pair, TextBlock, table_reader
 from nmt.data.corpora.text import expand, file_facts, mispaired, read_blocks, read_lines
 from nmt.data.subwords.tokenizer import check_symbols
 from nmt.errors import UserError
+from nmt.languages import distance
 from nmt.runtime.arrays import Array
 from nmt.runtime.streams import log
 
@@ -301,10 +302,12 @@ def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     if name not in DATASETS:
         near = difflib.get_close_matches(name, DATASETS, n=4, cutoff=0.4) or ["wmt14/full", "wmt20"]
         raise UserError(f"{option}: not a test set of sacreBLEU. Did you mean {', '.join(near)}?")
-    languages = f"{data.source_lang}-{data.target_lang}"
-    pairs = utils.get_langpairs_for_testset(name)
+    languages, pairs = f"{data.source_lang}-{data.target_lang}", utils.get_langpairs_for_testset(name)
     if languages not in pairs:
-        raise UserError(f"{option}: does not have {languages}, only {', '.join(sorted(pairs))}")
+        nearest = _nearest_pair(data, pairs)
+        if nearest is None:
+            raise UserError(f"{option}: does not have {languages}, only {', '.join(sorted(pairs))}")
+        languages = nearest
     try:
         source = Path(utils.get_source_file(name, languages))
         target = Path(utils.get_reference_files(name, languages)[0])
@@ -320,6 +323,17 @@ def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
         "target": [file_facts(target)],
     }
     return Corpus(f"{name} {languages}", facts, partial(_read_text, [(source, target)], key), key)
+
+
+def _nearest_pair(data: DataConfig, pairs: Sequence[str]) -> str | None:
+    """Returns the pair, such as `en-zh`, that is nearest to the languages of the data, or None."""
+    distances = {}
+    for pair in pairs:
+        source, _, target = pair.partition("-")
+        parts = distance(data.source_lang, source), distance(data.target_lang, target)
+        if parts[0] is not None and parts[1] is not None:
+            distances[pair] = parts[0] + parts[1]
+    return min(distances, key=distances.__getitem__, default=None)
 
 
 def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:

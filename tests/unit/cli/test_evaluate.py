@@ -372,6 +372,14 @@ def test_a_model_is_scored_on_other_data(
     assert "the model translates from en to de, but the data are from en to zh" in caplog.text
 
 
+def test_other_spellings_of_the_languages_are_the_same(
+    files: Path, model: TrainConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = DataConfig(name="ted", source_lang="eng", target_lang="de-DE", test=SplitConfig(split="test"))
+    evaluate(EvalConfig(model_dir="run", device="cpu", data=other))
+    assert "the model translates" not in caplog.text
+
+
 def test_a_tag_of_the_data_goes_before_their_sources(
     files: Path, model: TrainConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,6 +239,19 @@ class TestSacrebleu:
         assert held_out.name == "wmt14/full en-de"
         assert held_out.facts["sacrebleu"] == "wmt14/full"
 
+    @pytest.mark.parametrize(
+        ("source", "target", "pair"),
+        [("eng", "deu_Latn", "en-de"), ("EN", "de-AT", "en-de"), ("fr-CA", "en", "fr-en")],
+    )
+    def test_codes_in_other_spellings(
+        self, source: str, target: str, pair: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sacrebleu.utils, "get_source_file", lambda *name: "b.en")
+        monkeypatch.setattr(sacrebleu.utils, "get_reference_files", lambda *name: ["b.de"])
+        data = replace(DATA, source_lang=source, target_lang=target)
+        held_out = read_held_out(SplitConfig(sacrebleu="wmt14/full"), data, "data.test")
+        assert held_out.name == f"wmt14/full {pair}"
+
     def test_unknown_name_gets_near_ones(self) -> None:
         with pytest.raises(UserError, match="data.test.sacrebleu=wmt14/ful: .*Did you mean wmt14/full"):
             open_corpus(SplitConfig(sacrebleu="wmt14/ful"), DATA, "data.test")
