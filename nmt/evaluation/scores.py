@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from nmt.config import EvaluationConfig
 from nmt.errors import UserError
-from nmt.evaluation.metrics import Difference, Metric, metrics_for
+from nmt.evaluation.metrics import Difference, Metric, metrics_for, tokenizer_for
 from nmt.evaluation.metrics.base import bootstrap_seed, selected
+from nmt.languages import language_of
 from nmt.runtime.streams import log
 
 RESAMPLES = 1000
@@ -224,6 +225,19 @@ def lacks_spaces(references: Sequence[str]) -> bool:
     """Returns whether texts seem to be in a language that does not separate its words by spaces."""
     letters = [letter for line in references[:1000] for letter in line if letter.isalpha()]
     return 2 * len(_CJK.findall("".join(letters))) > len(letters)
+
+
+def warn_of_words(key: str, target_lang: str, metrics: Collection[str]) -> None:
+    """Logs a warning if the metrics include BLEU, which has no tokenizer for languages such as Thai.
+
+    `key` is the option of the language, for the message.
+    """
+    if "bleu" in metrics and not language_of(target_lang).has_spaces and tokenizer_for(target_lang) == "13a":
+        log.warning(
+            "%s=%s: BLEU has no tokeniser for this language without spaces, so that whole phrases count as "
+            "words. Rely on chrF.",
+            *(key, target_lang),
+        )
 
 
 def listed(words: Sequence[str]) -> str:

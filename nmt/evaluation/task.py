@@ -32,6 +32,7 @@ from nmt.evaluation.scores import (
     require_equal_counts,
     score,
     score_groups,
+    warn_of_words,
 )
 from nmt.languages import country_warning, distance
 from nmt.runtime.files import expanded, require_writable
@@ -70,6 +71,7 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
             "%s: seems to be tokenised (lines end in ' .'), but scores need raw text. Detokenise it first.",
             as_option("hypotheses", config.hypotheses),
         )
+    warn_of_words("target_lang", task.target_lang, task.options.metrics)
     if not task.target_lang and lacks_spaces(task.references[0]):
         log.warning(
             "%s: seems to be Chinese, Japanese or Korean. Give target_lang=zh, ja or ko. Without it, BLEU "

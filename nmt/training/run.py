@@ -20,6 +20,7 @@ from nmt.data.preparation.report import write_data_report
 from nmt.decoding.processors import configured_processors
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
+from nmt.evaluation.scores import warn_of_words
 from nmt.languages import country_warning
 from nmt.model import check_model, ignored_options
 from nmt.model.gpu.graphs import check_capture
@@ -284,6 +285,7 @@ def _checked_and_prepared(
         require_room(config, processes)
         check_frozen(config)
         metrics_for(config.data.target_lang, config.evaluation, keys)
+        warn_of_words("data.target_lang", config.data.target_lang, keys)
     prepared = prepare(config.data)
     pieces = replace(config.data.tokenizer, vocab_size=prepared.vocab_size)
     config = replace(config, data=replace(config.data, tokenizer=pieces))

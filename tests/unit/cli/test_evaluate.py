@@ -352,6 +352,14 @@ def test_texts_without_spaces_need_a_language(
     assert ("references=one: seems to be Chinese, Japanese or Korean" in caplog.text) is reported
 
 
+@pytest.mark.parametrize(("lang", "reported"), [("th", True), ("km_KH", True), ("zh", False), ("de", False)])
+def test_languages_that_bleu_can_not_split(
+    lang: str, reported: bool, files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluate(EvalConfig(hypotheses="hyp", references="ref", target_lang=lang))
+    assert (f"target_lang={lang}: BLEU has no tokeniser" in caplog.text) is reported
+
+
 def test_a_model_is_scored_on_files(
     files: Path, model: TrainConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
