@@ -13,7 +13,7 @@ from nmt.data.corpora.corpus import HeldOut
 
 @dataclass(frozen=True)
 class Setting:
-    """Facts about the data from which a rule is built.
+    """Facts about the data from which a rule is built; `nmt.languages` knows what a language code means.
 
     Attributes:
         held_out: validation and test; their text must not occur in training.
