@@ -171,8 +171,9 @@ def equivalents(code: str, codes: Iterable[str]) -> frozenset[str]:
 def distance(wanted: str, offered: str) -> int | None:
     """Returns the distance of an offered language from the wanted one; None if it is another language.
 
-    It is 0 for equal codes, 1 for codes of the same meaning, and more for other regions. The scripts must
-    agree if `wanted` has a script or a region. Otherwise the usual script is the nearest.
+    It is 0 for equal codes, 1 for codes of the same meaning, and more for other regions, as in CLDR. A code
+    without a region is nearer than one of another region. The scripts must agree if `wanted` has a script or
+    a region. Otherwise the usual script is the nearest.
     """
     import langcodes
 
@@ -187,4 +188,7 @@ def distance(wanted: str, offered: str) -> int | None:
     scripts = {*ours.scripts}, {*theirs.scripts}
     if (ours.script or ours.region) and all(scripts) and not scripts[0] & scripts[1]:
         return None
-    return 1 if ours.tag == theirs.tag else 2 + langcodes.tag_distance(ours.tag, theirs.tag)
+    if ours.tag == theirs.tag:
+        return 1
+    regions_differ = "" not in (ours.region, theirs.region) and ours.region != theirs.region
+    return 2 + 2 * langcodes.tag_distance(ours.tag, theirs.tag) + regions_differ

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nmt.config import DataConfig
 from nmt.data.corpora.text import COMPRESSED, one_line, read_lines
 from nmt.errors import UserError
+from nmt.languages import distance
 from nmt.runtime.os_errors import file_error
 
 if TYPE_CHECKING:
@@ -228,7 +229,8 @@ def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[st
 
     `data.source_key` and `data.target_key` name them. If an option has its default value and there is no such
     column, `translation.<language>` is tried, the layout of the WMT data sets. Then a column with the name of
-    the language is tried, the layout of Multi30k. A dot separates the names of nested columns.
+    the language is tried, the layout of Multi30k. Last, a name with the nearest language is tried, such as
+    `zh` for `zho_Hans`. A dot separates the names of nested columns.
 
     Raises:
         UserError: a side has no column; the message begins with `where` and lists the existing `names`.
@@ -240,6 +242,8 @@ def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[st
     ):
         tried = [key, f"translation.{lang}", lang] if key == side else [key]
         column = next(filter(has, tried), None)
+        if column is None and key == side:
+            column = _nearest_column([name for name in names if name not in keys], lang)
         if column is None:
             raise UserError(
                 f"{where}: no column {' or '.join(tried)} for the {side} side. "
@@ -247,6 +251,13 @@ def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[st
             )
         keys.append(column)
     return keys[0], keys[1]
+
+
+def _nearest_column(names: Sequence[str], lang: str) -> str | None:
+    """Returns the column of the language that is nearest to `lang`; None if there is none."""
+    codes = {name: name.removeprefix("translation.") for name in names}
+    distances = {name: far for name, code in codes.items() if (far := distance(lang, code)) is not None}
+    return min(distances, key=distances.__getitem__, default=None)
 
 
 def arrow_names(schema: pa.Schema) -> list[str]:

@@ -154,6 +154,7 @@ def test_an_exact_code_comes_first() -> None:
     served = service(Engine("en", "de-DE"), Engine("en", "de"), Engine("en", "DE"))
     for target in ("de", "DE", "de-DE"):
         assert translated(served, source="en", target=target) == f"{target}:a"
+    assert translated(served, source="en", target="de-AT") == "de:a"  # nearer than another region
     assert translated(served, source="en", target="deu") == "de:a"  # the first of two of the same meaning
     served.close()
 

@@ -46,6 +46,30 @@ def test_tsv(tmp_path: Path, content: str, keys: tuple[str, ...], expected: list
 
 
 @pytest.mark.parametrize(
+    ("langs", "columns", "expected"),
+    [
+        (("eng", "zho_Hans"), "en zh de", ("en", "zh")),
+        (("EN", "pt-PT"), "pt-BR pt en", ("en", "pt")),
+        (("iw", "en-GB"), "en en-GB he", ("he", "en-GB")),
+        (("en", "zho_Hant"), "en zh", None),
+        (("en-US", "en-GB"), "en de", None),  # not the same column twice
+        (("xx", "yy"), "XX yy", ("XX", "yy")),
+    ],
+)
+def test_columns_in_other_spellings(
+    tmp_path: Path, langs: tuple[str, str], columns: str, expected: tuple[str, str] | None
+) -> None:
+    names, path = columns.split(), tmp_path / "a.tsv"
+    path.write_text("\t".join(names) + "\n" + "\t".join(names) + "\n")
+    data = DataConfig(name="t", source_lang=langs[0], target_lang=langs[1])
+    if expected is None:
+        with pytest.raises(UserError, match="no column target"):
+            list(table_reader(path)(path, data))
+    else:
+        assert list(table_reader(path)(path, data)) == [([expected[0]], [expected[1]])]
+
+
+@pytest.mark.parametrize(
     ("content", "keys", "message"),
     [
         (
