@@ -20,6 +20,7 @@ from nmt.decoding.beams import top_candidates
 from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer
 from nmt.decoding.search import Hypothesis, S, Step, check_interval, many_done, remaining
+from nmt.decoding.utf8 import Characters
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def sample(
     scorer: HypothesisScorer,
     forbidden: Sequence[int] = (),
     processors: Sequence[SearchProcessor] = (),
+    characters: Characters | None = None,
     attention: bool = False,
 ) -> list[list[Hypothesis]]:
     """Draws translations of each sentence.
@@ -63,6 +65,7 @@ def sample(
         scorer: scores the samples.
         forbidden: ids that are never drawn.
         processors: change the log-probabilities before the distribution is formed; see `SearchProcessor`.
+        characters: forbids ids that are not UTF-8; None: none is forbidden.
         attention: whether to return the attention of the samples.
 
     Returns:
@@ -90,8 +93,11 @@ def sample(
     results: list[list[Hypothesis]] = [[] for _ in sentences]
     interval = check_interval(device)
     for length in range(1, last + 1):
+        newest = characters and characters.read(drawn)
         output = step(drawn[:, :, -1], state, attention=attention)
         state, log_probs = output.state, output.log_probs.float()
+        if characters and newest:
+            characters.mask(log_probs, newest, length, sentences)
         allowed = _allowed(log_probs, drawn, running, banned)
         if length >= min(max_lengths[row] for row in sentences):
             must_end = (limits <= length)[:, None, None]

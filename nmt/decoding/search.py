@@ -13,6 +13,8 @@ These rules apply to each sentence separately:
 - A complete hypothesis is scored by its log-probability and its length |Y|, EOS counted; the default is the
   length penalty of GNMT. Among equal scores, the hypothesis that was completed first is better.
 - A hypothesis of `max_length` - 1 tokens can only be extended by EOS.
+- Some ids are always forbidden, and some in their place, because the text would not be UTF-8 (see
+  `nmt.decoding.utf8`). They remain forbidden where the processors are not used.
 - Processors may forbid all extensions of all open hypotheses, for example by forbidding EOS at the maximum
   length. Then the search of the sentence ends with its complete hypotheses. If it has none, this step uses
   the log-probabilities of the model without processors.
@@ -36,6 +38,7 @@ from nmt.decoding.beams import AttentionTrace, Beams, Rules, extend
 from nmt.decoding.constraints import Automaton, Banks
 from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer, LengthPenalty
+from nmt.decoding.utf8 import Characters
 from nmt.model import DecoderState
 
 S = TypeVar("S", bound=DecoderState)
@@ -101,6 +104,7 @@ def beam_search(
     processors: Sequence[SearchProcessor] = (),
     scorer: HypothesisScorer | None = None,
     constraints: Sequence[Automaton | None] = (),
+    characters: Characters | None = None,
     attention: bool = False,
 ) -> list[list[Hypothesis]]:
     """Searches for the hypotheses of each sentence with the highest scores.
@@ -114,6 +118,7 @@ def beam_search(
         processors: applied in this order; see `SearchProcessor`.
         scorer: None: `LengthPenalty(config.length_penalty)`.
         constraints: the phrases of each sentence, None for a sentence without phrases; empty: none at all.
+        characters: forbids ids that are not UTF-8; None: none is forbidden.
         attention: whether to return the attention of the hypotheses.
 
     Returns:
@@ -147,8 +152,11 @@ def beam_search(
     last = max(max_lengths)
     for length in range(1, last + 1):
         width = beams.ids.shape[1]
+        newest = characters and characters.read(beams.ids)
         output = step(beams.ids[:, :, -1], state, attention=attention)
         state = output.state
+        if characters and newest:
+            characters.mask(output.log_probs, newest, length, sentences)
         processed = _processed(output.log_probs, beams.ids, running)
         extension = extend(beams, output.log_probs, length, rules, processed, banks)
         beams, banks, rows = extension.beams, extension.banks, extension.rows(width)

@@ -37,6 +37,7 @@ from nmt.decoding.search_batches import (
 )
 from nmt.decoding.searcher import Job, Result, Searcher, SearchRequest, Sentence, placeholders_of
 from nmt.decoding.terminology import continuing_ids
+from nmt.decoding.utf8 import Characters
 from nmt.errors import UserError
 from nmt.model import DecoderState, Seq2Seq, put_on
 from nmt.runtime.fp32_products import fast_fp32_products
@@ -99,7 +100,7 @@ class TorchSearcher(Searcher):
         self.max_target_tokens = min(
             (model.max_target_len for model in models if model.max_target_len is not None), default=None
         )
-        self.places_tags = self.max_target_tokens is None  # within a maximum length, tags might not fit
+        self.places_tags = self.max_target_tokens is None  # else tags might not fit
         self.ensemble = Ensemble([put_on(model, device) for model in models])
         self.config, self.device, self.precision = config, device, precision
         self._tokenizer, self._extra_processors = tokenizer, processors
@@ -139,6 +140,11 @@ class TorchSearcher(Searcher):
         return continuing_ids(self._tokenizer.target_vocabulary())
 
     @cached_property
+    def _characters(self) -> Characters | None:
+        """The rules for byte pieces; None if the target vocabulary has none."""
+        return Characters.of(self._tokenizer.target_vocabulary(), self.device)
+
+    @cached_property
     def _aligning(self) -> Ensemble:
         """The models; the attention of a step belongs to the token that the step reads.
 
@@ -162,8 +168,8 @@ class TorchSearcher(Searcher):
         advance: Callable[[int], object] = lambda num_sentences: None,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """See `Searcher.search`. A batch that does not fit into memory is searched in halves."""
+        _ = self._characters  # computed once, before worker processes are forked, as the facts below
         if any(sentence.finished is not None for sentence in sentences):
-            # They are computed once, before worker processes are forked.
             _ = self._continuing, self._placeholders.target_facts
         batches = self._batches([len(sentence.source) + 1 for sentence in sentences])
         jobs = [_SearchJob([sentences[index] for index in batch], request) for batch in batches]
@@ -327,6 +333,7 @@ class TorchSearcher(Searcher):
                 SearchInput(len(sources), sources, limits, BOS_ID, EOS_ID, self.device),
                 forbidden=FORBIDDEN_IDS,
                 processors=processors,
+                characters=self._characters and self._characters.start([*map(self._end, sentences, limits)]),
                 attention=request.attention or request.alignments,
             )
 
@@ -345,16 +352,30 @@ class TorchSearcher(Searcher):
         processors = (*self.processors, *self._placeholders.processors(sources))
         if request.stricter:
             processors = (NoRepeatNgram(), *processors)
+        limits = [*map(self._max_length, sentences)]
         if any(sentence.prefix for sentence in sentences):
-            prefixes = tuple(tuple(sentence.prefix) for sentence in sentences)
-            processors = (Prefix(PrefixOptions(prefixes), processors),)
-        return processors, [*map(self._max_length, sentences)]
+            prefixes = PrefixOptions(tuple(map(self._prefix, sentences, limits)))
+            processors = (Prefix(prefixes, processors),)
+        return processors, limits
+
+    def _prefix(self, sentence: Sentence, limit: int) -> tuple[int, ...]:
+        """Returns the prefix of a sentence, which is cut between two characters."""
+        prefix = tuple(sentence.prefix)
+        if self._characters and len(prefix) >= limit:
+            return tuple(self._characters.rules.whole(prefix[: limit - 1]))
+        return prefix
+
+    def _end(self, sentence: Sentence, limit: int) -> int:
+        """Returns the length before which characters end: placeholders may need the rest."""
+        reserved = self._placeholders.count(sentence.source) if sentence.finished is None else 0
+        return limit - max(0, min(limit - 1 - len(sentence.prefix), reserved))
 
     def _max_length(self, sentence: Sentence) -> int:
         """Returns the maximum number of tokens of a translation, EOS included."""
         length = self.config.max_target_tokens(len(sentence.source) + 1)
         copied = self._placeholders.count(sentence.source) if sentence.phrases else 0
-        length = max(length, sum(map(len, (sentence.prefix, *sentence.phrases))) + copied + 1)
+        missing = self._characters.rules.num_missing(sentence.prefix) if self._characters else 0
+        length = max(length, sum(map(len, (sentence.prefix, *sentence.phrases))) + missing + copied + 1)
         return length if self.max_target_tokens is None else min(length, self.max_target_tokens)
 
     def _read(

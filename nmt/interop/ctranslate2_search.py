@@ -12,6 +12,11 @@ continues while an open one may still be better. With a quarter more complete on
 The engine has one maximum length for a call. A batch gets the largest one of its sentences. A sentence whose
 search would have met its smaller maximum is searched again with that one. So is a sentence with a piece that
 must not be written; nmt forbids these pieces, but to forbid them in the engine changes its probabilities.
+
+The engine can't mask ids by the state of a hypothesis, so it may write byte pieces that are not UTF-8. Then
+the sentence is searched again without the sequence of pieces that is wrong wherever it occurs: a character
+and the byte that does not follow it, or a part of a character and the piece that does not complete it. After
+`_ROUNDS` such searches all bytes beyond ASCII are forbidden.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.search import Hypothesis
 from nmt.decoding.search_batches import batches_by_length
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence
+from nmt.decoding.utf8 import Utf8
 from nmt.errors import UserError
 from nmt.interop.ctranslate2_export import SPECIAL, vocabularies
 from nmt.runtime.machine import memory_errors
@@ -44,6 +50,7 @@ _REFUSED = ("samples", "mbr", "diversity", "coverage_penalty", "processors")
 _STRICT = 3  # tokens of `NoRepeatNgram` where a translation was a loop
 _NO_PENALTY = 1e-6  # with 0, the engine ends the search at the first complete hypothesis
 _IMPOSSIBLE = -1e6  # the engine fills missing hypotheses with this log-probability or less
+_ROUNDS = 4  # searches with a growing list of forbidden sequences
 _BATCH_TOKENS = 2048  # the fastest number on a CPU. Ctrl-C waits for the end of a batch
 _GROWTH = 1.03  # a step of the size of a batch, until there are few enough
 _LIMITS = {"max_input_length": 0, "max_batch_size": _BATCH_TOKENS, "batch_type": "tokens"}
@@ -92,6 +99,8 @@ class CTranslate2Searcher(Searcher):
         self._placeholders = tokenizer.placeholders
         self._source_names, self._target_names = vocabularies(tokenizer)
         self._target_ids = {name: number for number, name in enumerate(self._target_names)}
+        self._utf8 = Utf8(self._target_names)
+        self._byte_names = {self._target_names[id] for id in self._utf8.parts}
         self._configure(config)
 
     def _configure(self, config: DecodingConfig) -> None:
@@ -188,7 +197,9 @@ class CTranslate2Searcher(Searcher):
             result = future.result()
             scores = result.scores or [0.0]
             last = max(map(len, result.hypotheses))  # the step at which the search ended
-            if last > job.limit - 2 or any(not forbidden.isdisjoint(pieces) for pieces in result.hypotheses):
+            if last > job.limit - 2 or any(
+                not forbidden.isdisjoint(pieces) or self._wrong(pieces) for pieces in result.hypotheses
+            ):
                 again.append(job)
                 continue
             complete = [
@@ -224,29 +235,50 @@ class CTranslate2Searcher(Searcher):
         self, jobs: Sequence[_Job], limit: int, no_repeat: int
     ) -> dict[int, list[tuple[str, ...]]]:
         """Returns the pieces of the hypotheses of sentences that have the same maximum length, each once."""
-        candidates = {job.index: [job.prefix[: limit - 1]] for job in jobs}
+        candidates = {job.index: [self._whole(job.prefix[: limit - 1])] for job in jobs}
         unfinished = [job for job in jobs if len(job.prefix) < limit - 1]
-        if not unfinished:
-            return candidates
-        results = self._engine.translate_batch(
-            [job.source for job in unfinished],
-            [[*job.prefix] for job in unfinished],
-            max_decoding_length=limit - 1,
-            return_scores=True,
-            no_repeat_ngram_size=no_repeat,
-            suppress_sequences=[[SPECIAL[id]] for id in FORBIDDEN_IDS],
-            **_LIMITS,
-            **self._options(),
-        )
-        end = SPECIAL[EOS_ID]
-        for job, result in zip(unfinished, results, strict=True):
-            likely = [
-                tuple(pieces[:-1] if pieces[-1:] == [end] else pieces)
-                for pieces, score in zip(result.hypotheses, result.scores, strict=True)
-                if score * len(pieces) ** self._power > _IMPOSSIBLE
-            ]
-            candidates[job.index] = [*dict.fromkeys(likely)]
+        suppressed = [[SPECIAL[id]] for id in FORBIDDEN_IDS]
+        for number in range(_ROUNDS + 1):
+            if not unfinished:
+                return candidates
+            if number == _ROUNDS:
+                suppressed += [[name] for name in sorted(self._byte_names)]
+            results = self._engine.translate_batch(
+                [job.source for job in unfinished],
+                [[*job.prefix] for job in unfinished],
+                max_decoding_length=limit - 1,
+                return_scores=True,
+                no_repeat_ngram_size=no_repeat,
+                suppress_sequences=suppressed,
+                **_LIMITS,
+                **self._options(),
+            )
+            again, wrong = [], list[list[str]]()
+            for job, result in zip(unfinished, results, strict=True):
+                likely = [
+                    pieces
+                    for pieces, score in zip(result.hypotheses, result.scores, strict=True)
+                    if score * len(pieces) ** self._power > _IMPOSSIBLE
+                ]
+                errors = [error for pieces in likely if (error := self._wrong(pieces))]
+                if errors and number < _ROUNDS:
+                    again.append(job)
+                    wrong += errors
+                candidates[job.index] = [*dict.fromkeys(map(self._whole, likely))]
+            unfinished = again
+            suppressed += [error for error in wrong if error not in suppressed]
         return candidates
+
+    def _wrong(self, pieces: Sequence[str]) -> list[str]:
+        """Returns the first pieces, EOS included, that are not UTF-8; empty: there are none."""
+        if self._byte_names.isdisjoint(pieces):
+            return []
+        return [self._target_names[id] for id in self._utf8.wrong([self._target_ids[one] for one in pieces])]
+
+    def _whole(self, pieces: Sequence[str]) -> tuple[str, ...]:
+        """Returns the pieces of a hypothesis without EOS, up to the first that is not UTF-8."""
+        pieces = pieces[:-1] if pieces[-1:] == [SPECIAL[EOS_ID]] else pieces
+        return tuple(pieces[: len(self._utf8.whole([self._target_ids[one] for one in pieces]))])
 
     def _options(self) -> dict[str, Any]:
         """Returns the arguments of `translate_batch` that all its calls have."""

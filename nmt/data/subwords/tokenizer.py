@@ -142,8 +142,8 @@ class Tokenizer:
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each sequence of ids, always one line.
 
-        Special pieces are skipped. Bytes that are not UTF-8 become U+FFFD. Control characters other than tabs
-        become spaces.
+        Special pieces are skipped. Bytes that are not UTF-8 become U+FFFD; `nmt.decoding.utf8` keeps a search
+        from them. Control characters other than tabs become spaces.
         """
         normal = [[i for i in map(int, sequence) if i >= NUM_SPECIAL] for sequence in ids]
         return [text.translate(_CONTROLS) for text in self.target.decode(normal)]

@@ -23,6 +23,7 @@ from nmt.decoding.processors import (
 )
 from nmt.decoding.scorers import HypothesisScorer
 from nmt.decoding.search import Hypothesis, StepOutput, beam_search
+from nmt.decoding.utf8 import Characters
 
 BOS, EOS = 0, 1
 NextLogProbs = Callable[[int, tuple[int, ...]], list[float]]
@@ -106,6 +107,7 @@ def run(
     processors: Sequence[SearchProcessor] = (),
     scorer: HypothesisScorer | None = None,
     constraints: Sequence[Automaton | None] = (),
+    characters: Characters | None = None,
     attention: bool = False,
     **options: float,
 ) -> list[list[Hypothesis]]:
@@ -121,6 +123,7 @@ def run(
         processors=processors,
         scorer=scorer,
         constraints=constraints,
+        characters=characters,
         attention=attention,
     )
 

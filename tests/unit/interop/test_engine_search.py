@@ -12,15 +12,17 @@ import pytest
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra export is not installed")
 
+from exported_models import POST  # noqa: E402
 from number_words import pairs  # noqa: E402
 
-from nmt.config import DecodingConfig  # noqa: E402
+from nmt.config import DecodingConfig, Tie  # noqa: E402
 from nmt.data.subwords.tokenizer import Tokenizer  # noqa: E402
 from nmt.decoding.scorers import LengthPenalty  # noqa: E402
 from nmt.decoding.search import Hypothesis  # noqa: E402
 from nmt.decoding.searcher import SearchRequest, Sentence  # noqa: E402
 from nmt.decoding.translation import Translation  # noqa: E402
 from nmt.decoding.translator import Translator  # noqa: E402
+from nmt.decoding.utf8 import Utf8  # noqa: E402
 from nmt.errors import UserError  # noqa: E402
 from nmt.interop.ctranslate2_export import vocabularies  # noqa: E402
 from nmt.interop.ctranslate2_search import CTranslate2Searcher, equal_batches  # noqa: E402
@@ -294,3 +296,26 @@ def test_batches_are_a_multiple_of_the_workers(both: tuple[Translator, Translato
     assert max(sizes) <= 1700 and sum(sizes) < 26_500
     assert [len(batch) for batch in equal_batches([5] * 6, replace(config, max_sentences=2), 1)] == [2, 2, 2]
     assert equal_batches([], config, 2) == []
+
+
+def test_bytes_that_are_not_utf8_are_searched_again(
+    bundle_of, translator_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A random model writes such bytes in most lines; the engine alone has no rule against them."""
+    folder = bundle_of(replace(POST, tie=Tie.none)).folder
+    lines = LINES[:30]
+
+    def num_replaced(found: Sequence[Translation]) -> int:
+        return sum("\ufffd" in one.text for line in found for one in line.hypotheses)
+
+    own, engine = (translator_of(folder, backend, max_length_offset=8) for backend in ("nmt", "ctranslate2"))
+    for beam_size, at_least in ((1, 25), (4, 10)):
+        options = {"beam_size": beam_size, "nbest": beam_size}
+        found = [one.with_options(replace(one.config, **options)).translate(lines) for one in (own, engine)]
+        assert [*map(num_replaced, found)] == [0, 0]
+        assert sum(same(*found)) >= at_least
+    prefixed = engine.translate(lines[:6], prefixes=["\u00e9", "x\u4f60"] * 3)
+    assert num_replaced(prefixed) == 0 and texts(prefixed)[1].startswith("x\u4f60")
+    monkeypatch.setattr(Utf8, "wrong", lambda self, ids: ())
+    monkeypatch.setattr(Utf8, "whole", lambda self, ids: ids)
+    assert num_replaced(engine.translate(lines)) >= 5
