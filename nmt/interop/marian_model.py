@@ -74,9 +74,13 @@ class MarianModel:
             # In half precision, the table of positions would be rounded, too.
             loaded: Any = MarianMTModel.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
         model, facts = loaded
-        if missing := sorted(facts["missing_keys"]):  # transformers draws them at random
-            weights = "weights, such as" if len(missing) > 1 else "weight,"
-            raise ValueError(f"lacks {len(missing)} {weights} {missing[0]}")
+        surplus = [name for name in facts["unexpected_keys"] if "embed_positions" not in name]
+        # transformers draws missing weights at random, and ignores surplus ones.
+        problems = {"lacks": facts["missing_keys"], "config.json has no place for": surplus}
+        for problem, names in problems.items():
+            if names:
+                weights = "weights, such as" if len(names) > 1 else "weight,"
+                raise ValueError(f"{problem} {len(names)} {weights} {min(names)}")
         self.model = model.eval()
         self._source = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
         config = self.model.config

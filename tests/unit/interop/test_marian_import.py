@@ -315,6 +315,10 @@ def changed(name: str, key: str, value: Any) -> Callable[[Path], None]:
             "transformers can't load it: lacks 112 weights, such as model.encoder.layers.2.fc1.bias",
         ),
         (
+            changed("config.json", "encoder_layers", 1),
+            "config.json has no place for 16 weights, such as model.encoder.layers.1.fc1.bias",
+        ),
+        (
             changed("tokenizer_config.json", "source_lang", None),
             "source_lang: the model does not say it. Give",
         ),
