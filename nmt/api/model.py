@@ -270,14 +270,11 @@ class Model:
         lines = [lines] if isinstance(lines, str) else lines
         texts = [_line(line, f"line {number}") for number, line in enumerate(lines, 1)]
         phrases, (translator, _) = _phrases(texts, constraints), self._readers(decoding)
-        terms = None
-        if terminology is not None:
-            targets = load_terminology(terminology).targets
-            terms = [targets(translator.translatable(text)) for text in texts]
+        terms = None if terminology is None else load_terminology(terminology).targets
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="lines", description="Translating") as bar:
                 translations = translator.translate(
-                    texts, bar.update, constraints=phrases, terms=terms, alignments=alignments
+                    texts, bar.update, constraints=phrases, terminology=terms, alignments=alignments
                 )
         for number, translation in enumerate(translations, 1):
             log_problems(translation, number)

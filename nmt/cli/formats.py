@@ -104,7 +104,7 @@ class Column(Format):
         return f"{request.others['line']}{score}\t{best.text}\n".encode()
 
 
-_RESULTS = ("translation", "score", "nbest", "alignment", "unmet", "truncated", "error")
+_RESULTS = ("translation", "score", "nbest", "alignment", "parts", "unmet", "truncated", "error")
 """The members of a result."""
 
 
@@ -169,6 +169,11 @@ class JsonLines(Format):
             ]
         if self.config.alignments is not None:
             result["alignment"] = without_added_words(best.alignment, request)
+        if translation.parts:
+            result["parts"] = [
+                {"text": part.source, "translation": part.text, "score": round(part.score, 4)}
+                for part in translation.parts
+            ]
         if translation.unmet:
             result["unmet"] = list(translation.unmet)
         if translation.truncated:

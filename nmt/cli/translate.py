@@ -139,19 +139,17 @@ def translation_of_requests(
 ) -> TranslateRequests:
     """Returns a function that translates requests; the flags are those of `Translator.translate`.
 
-    `terms` returns the constraints of a line; None: there are none.
+    `terms` returns the constraints of a sentence; None: there are none.
     """
 
     def translate_all(requests: Sequence[Request]) -> list[Translation]:
         prefixes = [request.prefix for request in requests]
-        phrases = [
-            [*request.constraints, *(terms(translator.translatable(request.text)) if terms else ())]
-            for request in requests
-        ]
+        phrases = [request.constraints for request in requests]
         return translator.translate(
             [request.text for request in requests],
             prefixes=prefixes if any(prefixes) else None,
             terms=phrases if any(phrases) else None,
+            terminology=terms,
             alignments=alignments,
             attention=attention,
             scores=scores,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ def decay() -> Bound:
     return Bound("0 or more and less than 1", lambda value: 0.0 <= value < 1.0)
 
 
-_BOUND, _OR_AUTO = "bound", "or_auto"
+_BOUND, _OR_AUTO, _TRUTH = "bound", "or_auto", "truth"
 
 
 def bounded(default: float | None, bound: Bound) -> Any:
@@ -63,6 +63,20 @@ def auto_or(default: int | str, bound: Bound, words: str) -> Any:
     Messages describe the number by `words`, such as `a number of processes`.
     """
     return dataclasses.field(default=default, metadata={_BOUND: bound, _OR_AUTO: words})
+
+
+def auto_or_truth() -> Any:
+    """Returns the field of an option that is `auto`, true or false; the default is `auto`.
+
+    Its type is `Any`, as with `auto_or`.
+    """
+    return dataclasses.field(default="auto", metadata={_TRUTH: ("auto", "true", "false")})
+
+
+def truth_choices(field: dataclasses.Field[Any]) -> Sequence[str]:
+    """Returns the values of an option that `auto_or_truth` declares; none of another option."""
+    choices: Sequence[str] = field.metadata.get(_TRUTH, ())
+    return choices
 
 
 class Section:
@@ -83,6 +97,8 @@ class Section:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             bound, words = field.metadata.get(_BOUND), field.metadata.get(_OR_AUTO)
             key, value = f"{self.key}{field.name}", getattr(self, field.name)
+            if truth_choices(field) and value != "auto" and not isinstance(value, bool):
+                raise UserError(f"{key}={shortened(value)}: must be auto, true or false.")
             if bound is None or (value is None and words is None):
                 continue
             if words is None or type(value) is int:

@@ -6,7 +6,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import MANY, PROCESSES, Section, above, auto_or, between, bounded, shortened
+from nmt.config.checks import (
+    MANY,
+    PROCESSES,
+    Section,
+    above,
+    auto_or,
+    auto_or_truth,
+    between,
+    bounded,
+    shortened,
+)
 from nmt.errors import UserError
 
 
@@ -77,6 +87,10 @@ class DecodingConfig(Section, key="decoding."):
     at most 2,048, and fewer if its memory is small."""
     max_source_tokens: int = bounded(1024, between(1, 100_000))
     """Longest source in tokens. A longer source is cut, with a warning on standard error."""
+    split_sentences: Any = auto_or_truth()
+    """Translate the sentences of a line one by one. `auto`: in `nmt-serve` always; in `nmt-translate` and
+    Python lines of more sentences, or longer ones, than the training had; in `nmt-eval` never. A sentence of
+    more than `max_source_tokens` is divided at commas, with a warning."""
     workers: Any = auto_or("auto", between(1, PROCESSES), "a number of processes")
     """Processes that translate batches side by side on the CPU, with one thread each. They share the memory
     of the model. 1: one batch at a time, with all threads. `auto`: one process per thread. A GPU has none."""

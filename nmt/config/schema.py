@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from nmt.config.checks import shortened
+from nmt.config.checks import shortened, truth_choices
 from nmt.errors import UserError
 
 _PATH, _BUILT_IN = "nmt_path", "built_in"
@@ -65,7 +65,7 @@ def choices_of(field: dataclasses.Field[Any], kind: Any) -> Sequence[str]:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return list(kind.__members__)
     built_in: Sequence[str] = field.metadata.get(_BUILT_IN, ())
-    return built_in
+    return built_in or truth_choices(field)
 
 
 def walk(schema: type[Any], prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:

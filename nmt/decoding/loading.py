@@ -52,7 +52,7 @@ class LoadedModels:
             UserError: an option is wrong.
         """
         # They import torch, for which --help does not wait.
-        from nmt.decoding import alignment, pairs, torch_searcher, translator
+        from nmt.decoding import alignment, facts, pairs, torch_searcher, translator
 
         tokenizer = self.bundles[0].tokenizer
         heads = [alignment.AlignmentHeads.from_results(bundle.results) for bundle in self.bundles]
@@ -66,7 +66,12 @@ class LoadedModels:
                 heads=heads,
             )
         return (
-            translator.Translator(searcher, tokenizer, utility=utility),
+            translator.Translator(
+                searcher,
+                tokenizer,
+                utility=utility,
+                facts=facts.TextFacts.of(self.bundles[0].config.data, self.bundles[0].results),
+            ),
             pairs.PairReader(searcher, tokenizer),
         )
 

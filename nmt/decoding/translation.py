@@ -20,9 +20,10 @@ class ScoredText:
 
     Attributes:
         text: one line, without the line break.
-        score: log-probability divided by the length penalty.
+        score: log-probability divided by the length penalty; of a line in parts, the mean of their scores.
         attention: (target tokens, source tokens) on the CPU, EOS counted on both sides: the attention weights
             of the source tokens for each target token. None if it was not requested, and for a blank line.
+            Of a line in parts, each part has its own tokens, and EOS after them.
         alignment: links of source word and target word, from 0, at most one per target word. Words are
             separated by white space. Empty if it was not requested, and for a blank line.
         pieces: the target tokens of `attention`, EOS last; empty if there is none.
@@ -36,12 +37,22 @@ class ScoredText:
 
 
 @dataclass(frozen=True)
+class TranslatedPart:
+    """A part of a line that was translated in parts: its source, its best translation and the score of it."""
+
+    source: str
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
 class Translation:
     """The result for one line.
 
     Attributes:
         hypotheses: best first; one or more, at most `decoding.nbest`, or all samples.
-        truncated: number of source tokens if the source was cut, otherwise 0.
+        truncated: number of source tokens if the source was cut, otherwise 0. Of a line in parts, that of its
+            longest part.
         num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
         cut_to: maximum number of source tokens: `decoding.max_source_tokens`, or less if a model requires it.
         unmet: the constraints that the best hypothesis does not meet.
@@ -50,6 +61,9 @@ class Translation:
         retried: whether the search was repeated because its first result was a loop (`decoding.retry_loops`).
         skipped: number of characters that are not translated because the line has too many such strings.
         source_pieces: the source tokens of the attention of the hypotheses, EOS last; empty if there is none.
+        parts: the parts of the line that were translated one by one; empty if it was translated as a whole.
+        too_long: number of its sentences that were divided at commas because they are too long for the model.
+        lost: the numbers of sentences of the line and of its best translation, if that has fewer.
     """
 
     hypotheses: tuple[ScoredText, ...]
@@ -61,6 +75,9 @@ class Translation:
     skipped: int = 0
     retried: bool = False
     source_pieces: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    parts: tuple[TranslatedPart, ...] = ()
+    too_long: int = 0
+    lost: tuple[int, int] | None = None
 
 
 BLANK = Translation((ScoredText("", 0.0),))
@@ -74,8 +91,20 @@ def log_problems(translation: Translation, number: int) -> None:
 
 
 def problems(translation: Translation, number: int) -> list[str]:
-    """Returns messages about line `number`: a cut source, unmet constraints, strings that were not placed."""
+    """Returns messages about line `number`: a cut source, lost sentences, unmet constraints and others."""
     messages = []
+    if translation.too_long:
+        sentences = "a sentence" if translation.too_long == 1 else f"{translation.too_long:,} sentences"
+        messages.append(
+            f"line {number}: {sentences} of more than {translation.cut_to:,} tokens divided at commas "
+            "(decoding.max_source_tokens)"
+        )
+    if translation.lost:
+        expected, found = translation.lost
+        messages.append(
+            f"line {number}: has {expected:,} sentences, but its translation {found:,} "
+            "(decoding.split_sentences)"
+        )
     if translation.truncated:
         messages.append(
             f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "

@@ -1,7 +1,8 @@
 """The translator: a line of text passes a row of steps, from its words to its translation.
 
-The steps are mask, encode, search, place tags, restore and choose. The searcher may be that of PyTorch
-(`nmt.decoding.torch_searcher`) or of another engine.
+A line is divided into parts (`nmt.decoding.parts`). Each part passes the steps mask, encode, search, place
+tags, restore and choose. Then the parts are joined (`nmt.decoding.joining`). The searcher may be that of
+PyTorch (`nmt.decoding.torch_searcher`) or of another engine.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from nmt.copying.translation import Restored, identity_links, needs_no_model
 from nmt.data.corpora.sources import without_tag
 from nmt.decoding.alignment import Alignment, word_links
 from nmt.decoding.candidates import Utility, chosen_candidates, has_loop
+from nmt.decoding.facts import TextFacts
+from nmt.decoding.joining import joined_lines
+from nmt.decoding.parts import Parts, Splitter, advance_of_parts, of_first_parts
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence, placeholders_of
 from nmt.decoding.translation import BLANK, ScoredText, Translation
 from nmt.errors import UserError
@@ -26,11 +30,14 @@ if TYPE_CHECKING:
     from nmt.copying.strings import Bare, Masked
     from nmt.data.subwords.tokenizer import Tokenizer
     from nmt.decoding.search import Hypothesis
+    from nmt.decoding.terminology import Terms
 
 
 @dataclass
 class Line:
-    """A line on its way to its translation. Each step sets the attributes that the next steps read.
+    """A line, or a part of it, on its way to its translation.
+
+    Each step sets the attributes that the next steps read.
 
     Attributes:
         text: the raw line.
@@ -74,14 +81,29 @@ class Line:
 class Translator:
     """Translates lines of text with a searcher, whose options apply.
 
-    `utility` is the metric of `decoding.mbr`; None if that is not set.
+    Args:
+        searcher: searches the translations.
+        tokenizer: that of the models of the searcher.
+        utility: the metric of `decoding.mbr`; None if that is not set.
+        facts: what is known about the text of the models; None: each line is translated as a whole.
     """
 
-    def __init__(self, searcher: Searcher, tokenizer: Tokenizer, *, utility: Utility | None = None) -> None:
+    def __init__(
+        self,
+        searcher: Searcher,
+        tokenizer: Tokenizer,
+        *,
+        utility: Utility | None = None,
+        facts: TextFacts | None = None,
+    ) -> None:
         self.searcher, self.tokenizer, self.config = searcher, tokenizer, searcher.config
         assert (self.config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
-        self._utility = utility
+        self._utility, self._facts = utility, facts
         self._placeholders = placeholders_of(tokenizer, self.config)
+        self._splitter = None
+        if facts is not None:
+            option, tags = self.config.split_sentences, tuple(tokenizer.source_symbols)
+            self._splitter = Splitter(facts, option, tags, self._num_tokens, searcher.max_source_tokens)
 
     def with_options(self, config: DecodingConfig) -> Translator:
         """Returns a translator with other options, but the same `mbr`, and the same models, not loaded again.
@@ -89,11 +111,8 @@ class Translator:
         Raises:
             UserError: an option is wrong or not available.
         """
-        return Translator(self.searcher.with_options(config), self.tokenizer, utility=self._utility)
-
-    def translatable(self, line: str) -> str:
-        """Returns a line with placeholders in place of the strings that its translation copies."""
-        return self._placeholders.masked([line])[0].text
+        searcher = self.searcher.with_options(config)
+        return Translator(searcher, self.tokenizer, utility=self._utility, facts=self._facts)
 
     def translate(
         self,
@@ -103,11 +122,16 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         constraints: Sequence[Sequence[str]] | None = None,
         terms: Sequence[Sequence[str]] | None = None,
+        terminology: Terms | None = None,
         attention: bool = False,
         alignments: bool = False,
         scores: bool = True,
     ) -> list[Translation]:
         """Translates lines of any content.
+
+        With `decoding.split_sentences`, the sentences of a line are translated one by one, in the same
+        batches as all others. A line with constraints is translated as a whole, since each of them may
+        belong to any of its sentences.
 
         Args:
             lines: if a line is blank or has no pieces, its translation is the empty line; the model does not
@@ -118,13 +142,16 @@ class Translator:
                 forbid the pieces of a prefix. The limits `decoding.max_length_factor` and
                 `decoding.max_length_offset` do not apply to a prefix, but a maximum length of the model does:
                 a longer prefix is cut. The translation of a blank line is the empty line for any prefix. A
-                line with a prefix or with constraints is translated even if it has no letters.
+                line with a prefix or with constraints is translated even if it has no letters. A prefix
+                begins the translation of the first sentence. If it has several sentences, the line is
+                translated as a whole.
             constraints: for each line the phrases that its translation must contain, with their numbers of
                 occurrences; a list may be empty. The maximum length is raised if they need it. `unmet` of the
                 translation has the phrases that it lacks: those that a processor forbids, those that exceed
                 the maximum length of a model, and all phrases of a blank line.
-            terms: for each line further constraints, such as those of a terminology file. A term without
-                pieces, such as a blank, is not an error; it is in `unmet`.
+            terms: for each line further constraints. A term without pieces, such as a blank, is not an error;
+                it is in `unmet`.
+            terminology: returns the terms for a sentence with placeholders, further constraints like `terms`.
             attention: whether to return the attention of every hypothesis, and the pieces that it joins.
             alignments: whether to align the words of every hypothesis. It excludes `attention`.
             scores: whether the scores are used. If not, a search that is faster without them may return 0.
@@ -137,10 +164,63 @@ class Translator:
                 model are NaN, it has no attention to return, it lacks a head of `decoding.alignment_heads`,
                 or a batch does not fit into the memory of the device.
         """
+        divided = self.divide(lines, prefixes, [*filter(None, (constraints, terms))])
+        translations = self.translate_parts(
+            [text for parts in divided for text in parts.texts],
+            advance_of_parts(advance, divided),
+            prefixes=of_first_parts(prefixes, divided, ""),
+            constraints=of_first_parts(constraints, divided, ()),
+            terms=of_first_parts(terms, divided, ()),
+            terminology=terminology,
+            attention=attention,
+            alignments=alignments,
+            scores=scores,
+        )
+        return self.join(divided, translations)
+
+    def divide(
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        phrases: Sequence[Sequence[Sequence[str]]] = (),
+    ) -> list[Parts]:
+        """Divides lines into the parts that are translated one by one.
+
+        `prefixes` are as for `translate`; `phrases` has its `constraints` or `terms`, or both.
+        """
+        if self._splitter is None:
+            return [*map(Parts.undivided, lines)]
+        return self._splitter.divide(lines, prefixes, phrases)
+
+    def join(self, divided: Sequence[Parts], translations: Sequence[Translation]) -> list[Translation]:
+        """Returns the translations of lines from those of all their parts, in order."""
+        lines = joined_lines(divided, translations, self.config.seed if self.config.samples else None)
+        return lines if self._splitter is None else self._splitter.with_lost_sentences(divided, lines)
+
+    def _num_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Returns the number of tokens of each source, EOS counted."""
+        masked = [line.text for line in self._placeholders.masked(texts)]
+        return [len(ids) + 1 for ids in encoded_sources(self.tokenizer, masked)]
+
+    def translate_parts(
+        self,
+        texts: Sequence[str],
+        advance: Callable[[int], object] = lambda num_texts: None,
+        *,
+        prefixes: Sequence[str] | None = None,
+        constraints: Sequence[Sequence[str]] | None = None,
+        terms: Sequence[Sequence[str]] | None = None,
+        terminology: Terms | None = None,
+        attention: bool = False,
+        alignments: bool = False,
+        scores: bool = True,
+    ) -> list[Translation]:
+        """Translates each text as a whole; the arguments and errors as for `translate`."""
         assert not (attention and alignments)
         request = SearchRequest(attention, alignments, scores)
-        self.searcher.prepare(request, constraints=constraints is not None or terms is not None)
-        records = self._mask(lines, prefixes, constraints, terms)
+        has_phrases = any(phrases is not None for phrases in (constraints, terms, terminology))
+        self.searcher.prepare(request, constraints=has_phrases)
+        records = self._mask(texts, prefixes, constraints, terms, terminology)
         self._encode(records)
         searched = [line for line in records if line.num_tokens]
         advance(len(records) - len(searched))
@@ -157,10 +237,11 @@ class Translator:
         prefixes: Sequence[str] | None,
         constraints: Sequence[Sequence[str]] | None,
         terms: Sequence[Sequence[str]] | None,
+        terminology: Terms | None,
     ) -> list[Line]:
         """Replaces the strings that are copied by placeholders in lines, phrases and prefixes."""
         assert prefixes is None or len(prefixes) == len(lines), "there must be one prefix per line"
-        if (constraints is not None or terms is not None) and self.config.samples:
+        if self.config.samples and any(one is not None for one in (constraints, terms, terminology)):
             raise UserError(
                 f"decoding.samples={self.config.samples}: samples can't have constraints. "
                 "Set decoding.samples=0."
@@ -168,6 +249,8 @@ class Translator:
         records = [*map(Line, lines, self._placeholders.masked(lines))]
         nothing: list[Sequence[str]] = [()] * len(lines)
         for line, phrases, further in zip(records, constraints or nothing, terms or nothing, strict=True):
+            if terminology is not None:
+                further = [*further, *terminology(line.masked.text)]
             if phrases or further:
                 possible, line.impossible = self._with_pieces(further)
                 line.phrases = self._placeholders.masked_phrases([*phrases, *possible], line.masked)

@@ -90,7 +90,8 @@ def _loaded_export(folder: Path, record: Record, config: TranslateConfig | Serve
     tokenizer = Tokenizer.load(folder)
 
     def translator(decoding: DecodingConfig) -> Translator:
-        return Translator(CTranslate2Searcher(engine, tokenizer, decoding, record, threads), tokenizer)
+        searcher = CTranslate2Searcher(engine, tokenizer, decoding, record, threads)
+        return Translator(searcher, tokenizer, facts=record.facts)
 
     return LoadedModel(record.source_lang, record.target_lang, record.decoding, threads, translator)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 
 from nmt import __version__
@@ -10,12 +10,13 @@ from nmt.bundle import Bundle, read_config
 from nmt.config import DecodingConfig
 from nmt.config.storage import from_plain, to_plain
 from nmt.data.cache import fingerprint
+from nmt.decoding.facts import TextFacts
 from nmt.errors import UserError
 from nmt.runtime.checksums import file_sums, read_sections
 from nmt.runtime.model_files import EXPORT_REPORT, PIECE_LIST, PIECES, WEIGHTS, config_file, pieces_folder
 from nmt.runtime.os_errors import read_errors
 
-_VERSION = 1  # increase it if the same model gives another export
+_VERSION = 2  # increase it if the same model gives another export
 _TARGET = "target.spm"
 
 
@@ -28,6 +29,8 @@ class Record:
         quantization: the number format of its weights.
         decoding: the options of decoding of the model.
         made_from: the fingerprint of what the export depends on; see `fingerprint_of`.
+        several_sentences: as in `TextFacts`; an earlier export has none.
+        characters: as in `TextFacts`; an earlier export has none.
     """
 
     format: str
@@ -38,11 +41,19 @@ class Record:
     max_target_tokens: int
     decoding: DecodingConfig
     made_from: str
+    several_sentences: float | None = None
+    characters: int | None = None
+
+    @property
+    def facts(self) -> TextFacts:
+        """What is known about the text of the model."""
+        return TextFacts(self.source_lang, self.target_lang, self.several_sentences, self.characters)
 
 
 def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -> Record:
     """Returns the record of an export of a model; see `Exporter.write` for the arguments."""
     data, model = bundle.config.data, bundle.model
+    facts = TextFacts.of(data, bundle.results)
     return Record(
         format=format,
         quantization=quantization,
@@ -52,6 +63,8 @@ def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -
         max_target_tokens=min(max_length, model.max_target_len or max_length),
         decoding=bundle.config.decoding,
         made_from=fingerprint_of(bundle.folder, format, quantization, max_length),
+        several_sentences=facts.several_sentences,
+        characters=facts.characters,
     )
 
 
@@ -82,10 +95,10 @@ def read_record(folder: Path) -> Record:
         UserError: `export.json` is missing or damaged, or an earlier version of nmt wrote it.
     """
     path = folder / EXPORT_REPORT
-    values, names = read_sections(path), [field.name for field in fields(Record)]
-    if any(name not in values for name in names):
+    values, known = read_sections(path), fields(Record)
+    if any(field.name not in values for field in known if field.default is MISSING):
         raise UserError(f"{path}: was written by an earlier version of nmt. Export the model again.")
     try:
-        return from_plain(Record, {name: values[name] for name in names})
+        return from_plain(Record, {field.name: values[field.name] for field in known if field.name in values})
     except UserError as error:
         raise UserError(f"{path}: is damaged: {error}") from error

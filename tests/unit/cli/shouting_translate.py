@@ -41,6 +41,9 @@ class Shout:
     skipped: int = 0
     retried: bool = False
     source_pieces: tuple[str, ...] = ()
+    parts: tuple[Any, ...] = ()
+    too_long: int = 0
+    lost: tuple[int, int] | None = None
 
 
 class Weights(list[list[float]]):
@@ -65,6 +68,7 @@ class Shouter:
         *,
         prefixes: Sequence[str] | None = None,
         terms: Sequence[Sequence[str]] | None = None,
+        terminology: Any = None,
         alignments: bool = False,
         attention: bool = False,
         scores: bool = True,

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -306,7 +307,8 @@ def test_a_model_is_scored_on_its_own_test_set(
     assert out.startswith("run on pets (test), en-de\n")
     assert [line.split()[:2] for line in out.splitlines()[3:6]] == [["all", "3"], ["x", "1"], ["y", "2"]]
     assert (files / "out").read_text(encoding="utf-8") == "on the mat the cat sat\na dog\n\n"
-    assert FakeTranslator.calls == [(decoding, "cpu", "fp32")]
+    segments = replace(decoding, split_sentences=False)  # a line of a test set is a segment
+    assert FakeTranslator.calls == [(segments, "cpu", "fp32")]
     report = json.loads((files / "report.json").read_text(encoding="utf-8"))
     assert (report["model_dir"], report["split"], report["data"]) == ("run", "test", {"sha256": "abc"})
     assert (report["decoding"]["beam_size"], report["precision"]) == (7, "fp32")

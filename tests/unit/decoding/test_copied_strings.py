@@ -228,8 +228,18 @@ def test_a_constraint_that_is_a_string_of_the_line_is_met_by_its_copy() -> None:
 
 
 def test_terms_do_not_match_inside_strings() -> None:
-    assert translator().translatable("see https://words.com/see") == f"see {PLACEHOLDERS[0]}"
-    assert translator(placeholders=False).translatable("see {words}") == "see {words}"
+    read: list[str] = []
+
+    def terms(text: str) -> list[str]:
+        read.append(text)
+        return ["others"] if "see" in text.split() else ["words"]
+
+    line = "see https://words.com/see"
+    [found] = translator().translate([line], terminology=terms)
+    [plain] = translator(placeholders=False).translate(["some {words}"], terminology=terms)
+    assert read == [f"see {PLACEHOLDERS[0]}", "some {words}"]
+    assert "others" in found.hypotheses[0].text and "words" in plain.hypotheses[0].text
+    assert (found.unmet, plain.unmet) == ((), ())
 
 
 def test_the_pieces_of_attention_have_the_strings_of_the_line() -> None:

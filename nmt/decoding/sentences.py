@@ -1,0 +1,174 @@
+"""The sentences of a line: where they begin and end.
+
+The package sentencex knows the marks at the end of a sentence and the abbreviations of about 240 languages.
+The rules here join two of its sentences where it divides one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nmt.copying.strings import find
+from nmt.languages import language_of
+
+Span = tuple[int, int]
+
+BREAK = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
+"""A line separator or paragraph separator, which ends a sentence without any mark."""
+_LAST_WORD = re.compile(r"[^\s'’(.]*$")
+_SPACE = re.compile(r"\s")
+_KHMER_END = re.compile("[។៕]+")  # sentencex does not know them
+_INITIALS = re.compile(r"(?:\W?\w\.)+")  # such as `J.-P.`
+_TAG = re.compile(r"</?[^>]*>")
+_CLOSING = re.compile(r"(?:</[^>]*>)*")
+_TITLES = frozenset(
+    "dr mr mrs ms prof st m mm mme mmes mlle sr sra srta dra dott ing sig tp pgs ths ts д проф डॉ श्री "
+    "د".split()
+)
+"""Abbreviations before a name."""
+_BEFORE_NUMBERS = frozenset(
+    "n nr no núm num p pp pag pág s str стр p art арт fig рис abb tab табл гл п ст godz poz ust ch cap kap "
+    "sec vol bd t σελ nº руб коп".split()
+)
+"""Abbreviations before a number."""
+
+
+def sentence_spans(line: str, language: str, *, tags: tuple[str, ...] = ()) -> list[Span]:
+    """Returns the beginning and the end of each sentence of a line, with white space alone between them.
+
+    A line without white space at its ends is covered from its first to its last character.
+
+    Args:
+        line: raw text. Its URLs, e-mail addresses, tags and variables are not divided.
+        language: code of its language, such as `de`; for an unknown one, general rules apply.
+        tags: the first word of the line is left as it is if it is one of these.
+
+    Returns:
+        One span or more; none for a blank line.
+    """
+    spans: list[Span] = []
+    begin = 0
+    for gap in BREAK.finditer(line):
+        spans += _spans_between(line, begin, gap.start(), language, tags)
+        begin = gap.end()
+    return spans + _spans_between(line, begin, len(line), language, tags)
+
+
+def _spans_between(line: str, begin: int, end: int, language: str, tags: tuple[str, ...]) -> list[Span]:
+    """Returns the spans of the sentences of a part of a line without line separators."""
+    text = line[begin:end]
+    trimmed = text.strip()
+    if not trimmed:
+        return []
+    begin += text.index(trimmed[0])
+    plain, places = _without_markup(trimmed, tags)
+    spans: list[Span] = []
+    start = 0
+    for left, right in _cuts(plain, language):
+        stop, next_start = _gap(trimmed, places[left - 1] + 1, places[right])
+        spans.append((begin + start, begin + stop))
+        start = next_start
+    return [*spans, (begin + start, begin + len(trimmed))]
+
+
+def _without_markup(text: str, tags: tuple[str, ...]) -> tuple[str, range | list[int]]:
+    """Returns a text as sentencex reads it, and for each of its characters the place in `text`.
+
+    XML tags are left out. Other strings that are copied, such as URLs, consist of letters. All white space is
+    a blank: sentencex 1.0.32 fails at some longer characters.
+    """
+    strings = find(text, tags)
+    text = _SPACE.sub(" ", text)
+    if not strings:
+        return text, range(len(text))
+    parts: list[str] = []
+    places: list[int] = []
+    done = 0
+    for begin, end in [*strings, (len(text), len(text))]:
+        parts.append(text[done:begin])
+        places += range(done, begin)
+        if begin < end and not _TAG.fullmatch(text, begin, end):
+            parts.append("x" * (end - begin))
+            places += range(begin, end)
+        done = end
+    return "".join(parts), places
+
+
+def _gap(text: str, begin: int, end: int) -> Span:
+    """Returns the white space between two sentences, which tags may surround; empty if there is none.
+
+    Closing tags belong to the sentence before it, other tags to the sentence after it.
+    """
+    if space := re.compile(r"\s+").search(text, begin, end):
+        return space.span()
+    closing = _CLOSING.match(text, begin, end)
+    assert closing is not None
+    return closing.end(), closing.end()
+
+
+def _cuts(text: str, language: str) -> Iterator[Span]:
+    """Yields the place after the last character of a sentence and that of the first one of the next."""
+    start = place = 0
+    is_lower = text.islower()
+    # The rules of some languages, such as German, require a capital.
+    for segment in _segments(text, "en" if is_lower else language):
+        before, after = text[start:place].rstrip(), segment.lstrip()
+        if before and after:
+            end, begin = start + len(before), place + len(segment) - len(after)
+            if not _is_one_sentence(before, after, begin > end, is_lower):
+                yield end, begin
+                start = begin
+        place += len(segment)
+
+
+def _segments(text: str, language: str) -> Iterator[str]:
+    for segment in _divided(text, language_of(language).language or language):
+        begin = 0
+        for match in _KHMER_END.finditer(segment):
+            if segment[match.end() :].strip():
+                yield segment[begin : match.end()]
+                begin = match.end()
+        yield segment[begin:]
+
+
+def _divided(text: str, language: str) -> list[str]:
+    from sentencex import segment  # a library of 4 MB
+
+    try:
+        segments = list(segment(language, text))
+    except BaseException as error:  # a panic of Rust is no `Exception`; it must not end a server
+        if type(error).__name__ != "PanicException":
+            raise
+        return [text]
+    return segments if "".join(segments) == text else [text]
+
+
+def _is_one_sentence(before: str, after: str, spaced: bool, is_lower: bool) -> bool:
+    """Returns whether two texts are one sentence although sentencex divides them.
+
+    `spaced`: whether white space is between them. `is_lower`: whether their line has no capitals.
+    """
+    if not any(map(str.isalnum, after)) or not _is_sentence(before):  # such as `😀`, and `1.` or `J.`
+        return True
+    first, last = after[0], before[-1]
+    if not spaced and (last.isascii() or (last in "」』" and after.startswith(("と", "って")))):
+        return True
+    if first.islower() and not is_lower:
+        return True
+    word = _LAST_WORD.search(before[:-1])[0].lower()  # type: ignore[index]  # it always matches
+    return last == "." and (word in _TITLES or (first.isdecimal() and word in _BEFORE_NUMBERS))
+
+
+def _is_sentence(text: str) -> bool:
+    """Returns whether a text can be a sentence: it has two letters, or one of a script without capitals."""
+    if _INITIALS.fullmatch(text):
+        return False
+    letters = [character for character in text if character.isalpha()]
+    return len(letters) > 1 or (len(letters) == 1 and letters[0].upper() == letters[0].lower())
+
+
+def joins_without_space(code: str) -> bool:
+    """Returns whether a language has no space between sentences: Chinese and Japanese, but not Thai."""
+    language = language_of(code)
+    return language.is_han or language.is_japanese
