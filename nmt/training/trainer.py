@@ -267,8 +267,9 @@ class Trainer:
         self.mean.restore(state, begun, self.checkpoints.folder)
 
     def _save(self, state: State, keep: Collection[int] | None = None) -> None:
-        report = self.prepared.report  # describes the held-out text, for nmt-eval on a checkpoint
-        texts = {split: report[split] for split in ("valid", "test") if split in report}
+        report = self.prepared.report
+        # The held-out text, for nmt-eval on a checkpoint, and facts about the training text, for translation.
+        texts = {part: report[part] for part in ("valid", "test", "text") if part in report}
         facts = {"learning_rate": self._learning_rate(), "data": texts}
         self._saver.save(Checkpoint(self.progress, *state), facts, keep)
 

@@ -24,9 +24,18 @@ from nmt.data.cleaning.clean_text import (
 )
 from nmt.data.cleaning.cleaner import CleaningReport, Rule, build_rules, rule_facts
 from nmt.data.corpora.corpus import HeldOut, is_given, read_held_out
-from nmt.data.corpora.mixture import apportioned, mean_draws
-from nmt.data.corpora.sources import Source, check_pieces, check_tags, known_tags, open_sources
+from nmt.data.corpora.mixture import mean_draws
+from nmt.data.corpora.sources import (
+    Source,
+    check_pieces,
+    check_tags,
+    known_tags,
+    open_sources,
+    without_tag,
+)
 from nmt.data.preparation.encoding import Encoder, encoder_fingerprint, masked_lines
+from nmt.data.preparation.samples import pairs_for_pieces, samples_of
+from nmt.data.preparation.source_text import FINGERPRINT, NUM_LINES, text_facts
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.learning import num_characters, recommended_size, train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer
@@ -40,9 +49,6 @@ from nmt.runtime.workers import run_ordered
 FORMAT = 6  # of the cached data; with another number, all data are prepared again
 SHARD_PAIRS = 65_536  # raw pairs per shard, fewer if they are long
 VALID_PIECES = 1024  # a longer side of a validation pair is truncated
-
-# Text from which the pieces are learnt. SentencePiece needs about 25 bytes of memory per byte.
-_SAMPLE_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     check_tags(held_out, sources, known_tags(config.tokenizer.user_symbols, sources))
     stages = _Stages(config, sources, list(held_out.values()), existing, shard_pairs, checked)
     with cache_errors():
-        tokenizer = stages.tokenizer()
+        tokenizer, text = stages.tokenizer(), stages.text_facts()
         stores, reports = zip(*stages.encoded(tokenizer), strict=True)
     if config.cache_days and stages.encoded_any:
         forget_unused(stages.root, config.cache_days)
@@ -113,6 +119,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
             for key, split in held_out.items()
         },
         "cleaning": {**cleaning.as_dict(), "words": cleaning.words},
+        "text": text,
         "source_tokens": train.num_source_tokens,
         "target_tokens": train.num_target_tokens,
         "mean_source_tokens": round(train.num_source_tokens / train.num_pairs, 4),
@@ -190,7 +197,7 @@ class _Stages:
 
         def build(part: Path) -> dict[str, Any]:
             texts = self._nonempty_texts()
-            sample = _sample(texts, self._config)
+            sample = pairs_for_pieces(texts, self._config)
             return {
                 "pairs": sum(text.num_pairs for text in texts),
                 "characters": num_characters(sample, coverage, joint=joint),
@@ -224,7 +231,7 @@ class _Stages:
                 return {}
 
             def pairs() -> Iterator[tuple[str, str]]:
-                sample = _sample(self._nonempty_texts(), self._config)
+                sample = pairs_for_pieces(self._nonempty_texts(), self._config)
                 return (mask_pair(*pair)[:2] for pair in sample) if self._config.placeholders else sample
 
             train_tokenizer(pairs, self.tokenizer_options, part)
@@ -232,6 +239,23 @@ class _Stages:
 
         cached_or_built(self._tokenizer_folder, build, checked=self._checked)
         return Tokenizer.load(self._tokenizer_folder)
+
+    def text_facts(self) -> dict[str, Any]:
+        """Computes facts about the training sources; see `nmt.data.preparation.source_text`."""
+        languages = [source.languages[0] for source in self._sources]
+
+        def build(part: Path) -> dict[str, Any]:
+            samples = samples_of(self._nonempty_texts(), self._config, NUM_LINES)
+            return text_facts(
+                [
+                    (without_tag(source, self._tags), lang)
+                    for pairs, lang in zip(samples, languages, strict=True)
+                    for source, _ in pairs
+                ]
+            )
+
+        facts = [FORMAT, self._mixture, languages, self._tags, *FINGERPRINT]
+        return cached_or_built(self._folder("facts", fingerprint(facts)), build, checked=self._checked)
 
     def encoded(self, tokenizer: Tokenizer) -> list[tuple[Store, CleaningReport]]:
         """Encodes the text of each corpus; returns its pairs and the report of dropped pairs."""
@@ -385,18 +409,6 @@ def _check_not_empty(source: Source, report: CleaningReport) -> None:
         if report.dropped["leaked"] > report.total / 2:
             fix = "Most pairs also occur in data.valid or data.test: give other files there."
         raise UserError(f"{key}: no pairs remain after cleaning ({table}). {fix}")
-
-
-def _sample(texts: Sequence[Texts], config: DataConfig) -> Iterator[tuple[str, str]]:
-    """Yields the pairs from which the pieces are learnt, from each corpus in proportion to its draws."""
-    sizes = [text.num_pairs for text in texts]
-    pairs_of_bytes = _SAMPLE_BYTES * sum(sizes) // sum(text.num_bytes for text in texts)
-    size = min(config.tokenizer.sample_pairs, sum(sizes), max(pairs_of_bytes, 1))
-    for text, count in zip(texts, apportioned(size, mean_draws(sizes, config)), strict=True):
-        times, rest = divmod(count, text.num_pairs)
-        for _ in range(times):
-            yield from text.sample(text.num_pairs)
-        yield from text.sample(rest)
 
 
 def _train_facts(

@@ -284,7 +284,7 @@ def test_a_whole_cache_that_cannot_be_written_serves(
         second = prepare(config, shard_pairs=SHARD)
         assert (pairs(second), second.fingerprint) == (pairs(first), first.fingerprint)
         # Only the time of last use is written.
-        assert [Path(path).name.split("-")[0] for path in tried] == ["tokenizer", "ids"]
+        assert [Path(path).name.split("-")[0] for path in tried] == ["tokenizer", "facts", "ids"]
         with pytest.raises(UserError, match=r"^can't write .*permission is denied.*data\.cache_dir=FOLDER"):
             prepare(replace(config, cleaning=replace(config.cleaning, max_pieces=50)), shard_pairs=SHARD)
         with pytest.raises(UserError, match=r"^can't write .*permission is denied.*data\.cache_dir=FOLDER"):

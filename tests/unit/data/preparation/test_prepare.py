@@ -29,8 +29,7 @@ from nmt.config import (
 from nmt.copying import strings
 from nmt.data import cache
 from nmt.data.cleaning import clean_text, cleaner
-from nmt.data.preparation import encoding
-from nmt.data.preparation import prepare as preparation
+from nmt.data.preparation import encoding, samples
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.subwords import segmentation, tokenizer, vocabulary, words
 from nmt.errors import UserError
@@ -97,7 +96,10 @@ def test_same_bytes_whatever_the_number_of_processes(config: DataConfig, prepare
         ({"max_tokens": 99, "sampling": SamplingConfig(alpha=0.1), "block_pairs": 7, "workers": 2}, set()),
         ({"cleaning": CleaningConfig(max_pieces=50)}, {"ids"}),
         ({"tokenizer": TokenizerConfig(vocab_size=330)}, {"tokenizer", "ids"}),
-        ({"cleaning": CleaningConfig(max_pieces=60, drop_duplicates=False)}, {"text", "tokenizer", "ids"}),
+        (
+            {"cleaning": CleaningConfig(max_pieces=60, drop_duplicates=False)},
+            {"text", "facts", "tokenizer", "ids"},
+        ),
     ],
 )
 def test_an_option_makes_again_what_it_touches(
@@ -275,11 +277,29 @@ def test_sample_for_the_tokenizer(prepared_config: DataConfig) -> None:
 def test_text_to_learn_from_is_bounded(prepared_config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     config = prepared_config
     opened = clean_text.Texts(folder(config, "text"))
-    everything = list(preparation._sample([opened], config))
+    everything = list(samples.pairs_for_pieces([opened], config))
     assert len(everything) == 296
     num_bytes = sum(len(f"{line}\n".encode()) for pair in everything for line in pair)
-    monkeypatch.setattr(preparation, "_SAMPLE_BYTES", num_bytes // 3)
-    assert 95 <= len(list(preparation._sample([opened], config))) <= 99
+    monkeypatch.setattr(samples, "_SAMPLE_BYTES", num_bytes // 3)
+    assert 95 <= len(list(samples.pairs_for_pieces([opened], config))) <= 99
+
+
+def test_facts_about_the_case_of_the_training_sources(config: DataConfig, tmp_path: Path) -> None:
+    path = tmp_path / "train.xx"
+    lines = path.read_text().split("\n")[:-1]
+    lines = [f"{number} {line}".lower() for number, line in enumerate(lines)]
+    for row in range(100, 130):
+        lines[row] = f"Ab bc {row} cd."
+    for row in range(130, 140):
+        lines[row] = f"AB BC {row} CD"
+    lines[140:144] = [f"The Old Man {row} Is Here" for row in range(4)]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    report = prepare(config, shard_pairs=SHARD).report
+    total = report["cleaning"]["kept"]
+    assert total < len(lines)
+    counts = {"capitals": 10, "title": 4, "initial": 44, "mixed": 44}
+    assert report["text"]["case"] == {name: round(count / total, 6) for name, count in counts.items()}
+    assert prepare(config, shard_pairs=SHARD).report == report
 
 
 def test_the_first_of_near_duplicates_stays(config: DataConfig, tmp_path: Path) -> None:

@@ -132,23 +132,32 @@ def test_a_corpus_more_leaves_the_text_of_the_others(config: DataConfig, tmp_pat
     more = prepare(replace(config, train=TrainSplitConfig(corpora=corpora)), shard_pairs=SHARD)
     assert more.train.sizes == (40, 28, 46, 20)
     # More text yields other pieces, so all ids are new.
-    assert made_between(before, stamps(config)) == {"text": 1, "tokenizer": 1, "repeats": 1, "ids": 4}
+    assert made_between(before, stamps(config)) == {
+        "text": 1,
+        "facts": 1,
+        "tokenizer": 1,
+        "repeats": 1,
+        "ids": 4,
+    }
 
 
 @pytest.mark.parametrize(
     ("options", "made"),
     [
-        ({"weight": 3.0}, {"tokenizer": 1}),
-        ({"tag": "<2yy>"}, {"tokenizer": 1, "ids": 3}),
+        ({"weight": 3.0}, {"tokenizer": 1, "facts": 1}),
+        ({"tag": "<2yy>"}, {"tokenizer": 1, "facts": 1, "ids": 3}),
         ({"cleaning": {"max_pieces": 100}}, {"ids": 1}),
-        ({"cleaning": {"drop_control": False}}, {"text": 1, "tokenizer": 1, "repeats": 1, "ids": 2}),
+        (
+            {"cleaning": {"drop_control": False}},
+            {"text": 1, "facts": 1, "tokenizer": 1, "repeats": 1, "ids": 2},
+        ),
     ],
 )
 def test_an_option_makes_again_what_it_touches(
     config: DataConfig, options: dict[str, Any], made: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The pieces do not depend on the mixture here: only the option decides which stages run again.
-    monkeypatch.setattr(preparation, "_sample", lambda texts, config: iter([*A, *C]))
+    monkeypatch.setattr(preparation, "pairs_for_pieces", lambda texts, config: iter([*A, *C]))
     prepare(config, shard_pairs=SHARD)
     before = stamps(config)
     prepare(change(config, "b", **options), shard_pairs=SHARD)
@@ -192,7 +201,13 @@ def test_each_corpus_is_judged_by_its_own_languages(config: DataConfig, tmp_path
     prepared = prepare(mixed, shard_pairs=SHARD)
     assert prepared.train.sizes == (40, 28, 48)
     # The text of the other corpora is reused; the first run failed before it learnt pieces.
-    assert made_between(before, stamps(config)) == {"text": 1, "repeats": 1, "tokenizer": 1, "ids": 3}
+    assert made_between(before, stamps(config)) == {
+        "text": 1,
+        "facts": 1,
+        "repeats": 1,
+        "tokenizer": 1,
+        "ids": 3,
+    }
     corpora = prepared.report["train"]["corpora"]
     assert [(c["source_lang"], c["target_lang"]) for c in corpora.values()] == [
         ("en", "de"), ("en", "de"), ("en", "zh"),
