@@ -91,6 +91,8 @@ def default_text(field: dataclasses.Field[Any]) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{name}: {part}' for name, part in value.items())}}}"
     return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import MANY, PROCESSES, Section, above, auto_or, between, bounded, check
-from nmt.config.schema import path_field
+from nmt.config.checks import MANY, PROCESSES, Section, above, auto_or, between, bounded, check, shortened
+from nmt.config.schema import by_side, path_field
 from nmt.config.storage import from_plain, to_plain
 from nmt.errors import UserError
 
@@ -21,13 +21,18 @@ class Segmentation(Enum):
 
 
 class Normalization(Enum):
-    """SentencePiece's normalisation rules; `identity` leaves the text unchanged."""
+    """SentencePiece's rules; `identity` leaves the text unchanged. `nfc` is for targets alone."""
 
     nmt_nfkc = "nmt_nfkc"
     nmt_nfkc_cf = "nmt_nfkc_cf"
     nfkc = "nfkc"
     nfkc_cf = "nfkc_cf"
     identity = "identity"
+    nfc = "nfc"
+
+
+SIDE_NORMALIZATION = {"source": "nmt_nfkc", "target": "identity"}
+"""The default of `data.tokenizer.normalization`."""
 
 
 @dataclass
@@ -122,8 +127,11 @@ class TokenizerConfig(Section, key="data.tokenizer."):
     """One vocabulary for both sides. false: one per side."""
     character_coverage: float = bounded(1.0, between(0.98, 1))
     """Fraction of the characters that have a piece. The rest is encoded as bytes."""
-    normalization: Normalization = Normalization.nmt_nfkc
-    """Normalisation of text before segmentation."""
+    normalization: Any = by_side(**SIDE_NORMALIZATION)
+    """Normalisation of each side before segmentation: nmt_nfkc, nmt_nfkc_cf, nfkc, nfkc_cf or identity. The
+    model writes its target in the normalised form. identity retains the text of the lines, and
+    `normalization.target=nfc` composes letters (Unicode NFC). One name in place of the two is for both sides,
+    as in earlier versions; it also joins runs of spaces."""
     user_symbols: list[str] = field(default_factory=list)
     """Strings that are never segmented: each is one piece."""
     sample_pairs: int = bounded(250_000, between(1, MANY))
@@ -132,6 +140,44 @@ class TokenizerConfig(Section, key="data.tokenizer."):
     path: str | None = path_field("folder", None)
     """Model folder, run folder or `hf://OWNER/NAME` whose pieces are reused. No pieces are learnt then, and
     the other options of the tokenizer are ignored."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.normalization
+        if isinstance(given, Mapping):
+            names = SIDE_NORMALIZATION | {str(side): _name_of(value) for side, value in given.items()}
+            if unknown := names.keys() - SIDE_NORMALIZATION.keys():
+                raise UserError(
+                    f"data.tokenizer.normalization.{min(unknown)}: there is no such side. The sides are "
+                    "source and target."
+                )
+            for side, name in names.items():
+                _check_normalization(f"data.tokenizer.normalization.{side}", name, is_target=side == "target")
+            self.normalization = names
+        else:
+            self.normalization = _name_of(given)
+            _check_normalization("data.tokenizer.normalization", self.normalization, is_target=False)
+
+    @property
+    def rule_of_both(self) -> Normalization | None:
+        """The one rule of both sides, in the form of earlier versions; None: each side has its own."""
+        return None if isinstance(self.normalization, dict) else Normalization[self.normalization]
+
+    def rule_of(self, side: str) -> Normalization:
+        """Returns the rule of `source` or `target`."""
+        return self.rule_of_both or Normalization[self.normalization[side]]
+
+
+def _name_of(value: Any) -> str:
+    return value.name if isinstance(value, Normalization) else "null" if value is None else str(value)
+
+
+def _check_normalization(key: str, name: str, *, is_target: bool) -> None:
+    allowed = [rule.name for rule in Normalization if is_target or rule is not Normalization.nfc]
+    if name not in allowed:
+        for_target = name == Normalization.nfc.name
+        fix = " nfc is for data.tokenizer.normalization.target alone." if for_target else ""
+        raise UserError(f"{key}={shortened(name)}: must be one of {', '.join(allowed)}.{fix}")
 
 
 @dataclass

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from nmt.config.checks import shortened, truth_choices
 from nmt.errors import UserError
 
-_PATH, _BUILT_IN = "nmt_path", "built_in"
+_PATH, _BUILT_IN, _SIDES = "nmt_path", "built_in", "sides"
 R = TypeVar("R")
 _TRUTH_VALUES = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})
 
@@ -60,6 +60,16 @@ def registered_name(default: str | None, *built_in: str) -> Any:
     return dataclasses.field(default=default, metadata={_BUILT_IN: built_in})
 
 
+def by_side(source: str, target: str) -> Any:
+    """Returns the field of an option that has a value for each side, or one value in place of the two.
+
+    Its type is `Any`: OmegaConf has no unions of a value and a section. The sides are keys of their own, such
+    as `data.tokenizer.normalization.target`.
+    """
+    sides = {"source": source, "target": target}
+    return dataclasses.field(default_factory=lambda: dict(sides), metadata={_SIDES: tuple(sides)})
+
+
 def choices_of(field: dataclasses.Field[Any], kind: Any) -> Sequence[str]:
     """Returns the values that an option offers in help and completion; empty if they can't be listed."""
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -96,8 +106,8 @@ def schema_keys(schema: type[Any]) -> Sequence[str]:
     `*` stands for free names, as in `walk`. The parts of a section without types are not listed.
     """
     keys = []
-    for key, _, hint in walk(schema):
-        keys.append(key)
+    for key, field, hint in walk(schema):
+        keys += [key, *(f"{key}.{side}" for side in field.metadata.get(_SIDES, ()))]
         while (hint := _mapping(hint)) is not None:
             key += ".*"
             keys.append(key)

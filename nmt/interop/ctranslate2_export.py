@@ -85,7 +85,7 @@ class CTranslate2Exporter(Exporter):
 
     def usage(self, bundle: Bundle, quantization: str) -> str:
         """See `Exporter.usage`."""
-        names = _model_files(joint=bundle.tokenizer.joint)
+        names = bundle.tokenizer.model_files
         text = _USAGE.replace("SOURCE_MODEL", names[0]).replace("TARGET_MODEL", names[1])
         return text.replace("QUANTIZATION", quantization) + tag_example(bundle, _TAGGED)
 
@@ -122,7 +122,7 @@ class _ForeignModel:
     def __init__(self, folder: Path, quantization: str) -> None:
         import ctranslate2
 
-        files = _model_files(joint=(folder / JOINT_FILE).exists())
+        files = [JOINT_FILE] * 2 if (folder / JOINT_FILE).exists() else [SOURCE_FILE, TARGET_FILE]
         self._source, self._target = (
             spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files
         )
@@ -181,10 +181,6 @@ def _vocabularies(folder: Path) -> list[list[str]]:
     joint = folder / "shared_vocabulary.json"
     sides = [folder / f"{side}_vocabulary.json" for side in ("source", "target")]
     return [json.loads(path.read_text("utf-8")) for path in ([joint] * 2 if joint.exists() else sides)]
-
-
-def _model_files(*, joint: bool) -> list[str]:
-    return [JOINT_FILE] * 2 if joint else [SOURCE_FILE, TARGET_FILE]
 
 
 def vocabularies(tokenizer: Tokenizer) -> tuple[list[str], list[str]]:

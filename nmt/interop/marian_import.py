@@ -242,14 +242,15 @@ class _Pieces:
         names = [self._names(self.source_list, numbering.source)]
         if self.target_list is not None:
             names.append(self._names(self.target_list, numbering.target))
-        models = self.models[: len(names)]
-        if numbering.is_identity and (len(names) == 2 or self.models[0] == self.models[1]):
+        models = self.models[:1] if self.models[0] == self.models[1] and len(names) == 1 else self.models
+        if numbering.is_identity:
             try:
                 own = Tokenizer(*models)
             except (ValueError, IndexError):
                 pass
             else:
-                if [list(own.source.names), list(own.target.names)][: len(names)] == names:
+                # One list is for both sides, which may have two normalisers.
+                if [list(own.source.names), list(own.target.names)] == [names[0], names[-1]]:
                     return own
         try:
             return MarianTokenizer(self.models, names[0], names[1] if len(names) > 1 else None)

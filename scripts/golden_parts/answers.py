@@ -86,7 +86,7 @@ def _damaged_models(workshop: Workshop) -> None:
         "missing": Path.unlink,
         "text": replaced,
     }
-    for file in ("model.safetensors", "config.yaml", "joint.spm", "results.json", "SHA256SUMS"):
+    for file in ("model.safetensors", "config.yaml", "source.spm", "results.json", "SHA256SUMS"):
         for name, damage in damages.items():
             case = f"errors/model-{file}-{name}"
             if workshop.wants(case):

@@ -22,7 +22,7 @@ def test_an_export_and_its_report(toy: Toy, trained: Path, tmp_path: Path) -> No
     assert report["compared_on"] == "validation data of the model" and report["sentences"] == 20
 
     assert report["exact"]["largest_difference"] <= 1e-4
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(output / "joint.spm"))
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(output / "source.spm"))
     translator = ctranslate2.Translator(str(output))
     (found,) = translator.translate_batch([pieces.encode("bada feno", out_type=str)], max_decoding_length=9)
     assert 0 < len(found.hypotheses[0]) <= 9
@@ -36,7 +36,7 @@ def test_an_export_and_its_report(toy: Toy, trained: Path, tmp_path: Path) -> No
 
 
 def ids_by_the_readme(folder: Path, text: str) -> list[list[int]]:
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "joint.spm"))
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
     tagged = [["<2yy>", *sentence] for sentence in pieces.encode([text], out_type=str)]
     return [pieces.piece_to_id(sentence) for sentence in tagged]
 

@@ -18,7 +18,8 @@ from forking import forked_command
 
 from nmt.bundle import load_bundle, read_config
 
-FILES = {"README.md", "SHA256SUMS", "config.yaml", "joint.spm", "model.safetensors", "results.json"}
+PIECES = {"source.spm", "target.spm"}
+FILES = {"README.md", "SHA256SUMS", "config.yaml", "model.safetensors", "results.json", *PIECES}
 
 
 @dataclass
@@ -105,7 +106,7 @@ def test_a_second_push_removes_files_of_the_earlier_model_alone(
     desk: Desk, trained: Path, shared: str, tmp_path: Path
 ) -> None:
     repository = desk.hub.repositories["me/toy"]
-    repository.commit("odd", {"source.spm": b"", "target.spm": b"", "photo.png": b"1", ".gitattributes": b""})
+    repository.commit("odd", {"joint.spm": b"", "pieces.json": b"", "photo.png": b"1", ".gitattributes": b""})
     arguments = f"model_dir={trained}", f"output={tmp_path / 'copy'}", "format=nmt", "push=me/toy"
     desk.done("nmt-export", *arguments)
     assert repository.commits[-1].files.keys() == FILES | {"photo.png", ".gitattributes"}

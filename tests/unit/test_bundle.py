@@ -33,7 +33,7 @@ WORDS = "the cat sat on a mat and saw one old dog run home again".split()
 PAIRS = [(" ".join(WORDS[i:] + WORDS[:i]), " ".join(reversed(WORDS[i:] + WORDS[:i]))) for i in range(14)]
 
 
-FILES = ["config.yaml", "model.safetensors", "joint.spm", "results.json", "SHA256SUMS"]
+FILES = ["config.yaml", "model.safetensors", "source.spm", "target.spm", "results.json", "SHA256SUMS"]
 
 
 @pytest.fixture(scope="module")
@@ -350,19 +350,22 @@ BIAS = "encoder.0.feed_forward.inner.bias"
             "it has an unknown more",
         ),
         (replaced("model.safetensors", b"\xff" * 8), "its header is longer than the file"),
-        (replaced("joint.spm", b""), "joint.spm is damaged or from another program"),
-        (replaced("joint.spm", b"\x80" * 100_000), "joint.spm is damaged or from another program"),
+        (replaced("source.spm", b""), "source.spm or target.spm is damaged or from"),
         (
-            replaced("joint.spm", b"\x0a" + b"\xff" * 9 + b"\x01"),
-            "joint.spm is damaged or from another program",
+            replaced("source.spm", b"\x80" * 100_000),
+            "source.spm or target.spm is damaged or from",
         ),
         (
-            replaced("joint.spm", b"x" * (1 << 26) + b"y"),
+            replaced("source.spm", b"\x0a" + b"\xff" * 9 + b"\x01"),
+            "source.spm or target.spm is damaged or from",
+        ),
+        (
+            replaced("source.spm", b"x" * (1 << 26) + b"y"),
             "it has more than 67,108,864 bytes",
         ),
         (fifo("results.json"), "results.json: is not a regular file"),
         (fifo("SHA256SUMS"), "SHA256SUMS: is not a regular file"),
-        (fifo("joint.spm"), "lacks joint.spm"),
+        (fifo("source.spm"), "lacks joint.spm, or source.spm and target.spm"),
         (fifo("config.yaml"), "not a model folder"),
     ],
     ids=range(25),
@@ -384,7 +387,7 @@ def test_half_precision_weights_are_read(folder: Path) -> None:
 
 def test_damaged_pieces_are_one_line(folder: Path) -> None:
     (folder / "SHA256SUMS").unlink()
-    path = folder / "joint.spm"
+    path = folder / "source.spm"
     refused = 0
     for changed in flips(path.read_bytes(), 100):
         path.write_bytes(changed)

@@ -18,6 +18,7 @@ from nmt.data.cache import fingerprint, source_of
 from nmt.data.cleaning.clean_text import Texts, report_to_json
 from nmt.data.cleaning.cleaner import CleaningReport, PieceRule
 from nmt.data.store import Shard
+from nmt.data.subwords.model_file import normalizer_of
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import Vocabulary
 from nmt.data.subwords.words import Words
@@ -31,7 +32,7 @@ _RATIO_BINS = 2 * _RATIO_OCTAVES * _RATIO_BINS_PER_OCTAVE
 
 def encoder_fingerprint(tokenizer: Tokenizer) -> str:
     """Returns a fingerprint of the code that determines the ids: the modules, and SentencePiece's version."""
-    code = (Encoder, Tokenizer, Vocabulary, Words, PieceRule, Side, mask_pair)
+    code = (Encoder, Tokenizer, Vocabulary, Words, normalizer_of, PieceRule, Side, mask_pair)
     sources = {part.__module__: source_of(part) for part in (*code, type(tokenizer), type(tokenizer.source))}
     return fingerprint([spm.__version__, sources])
 

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import sentencepiece as spm
 
-from nmt.config import TokenizerConfig
+from nmt.config import Normalization, TokenizerConfig
+from nmt.copying.strings import WORD_START
+from nmt.data.subwords.model_file import lossless, normalizer_section, with_normalizer
 from nmt.data.subwords.tokenizer import Tokenizer, check_symbols
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, SentencePieceVocabulary
 from nmt.errors import UserError
@@ -39,6 +42,7 @@ _MULTIPLE = 1000
 _TRAINING_THREADS = 8
 # The time for text without spaces is quadratic in its length, and such long texts are dropped anyway.
 _MAX_CHARACTERS = 4000
+_FEWEST_PIECES = 400  # of a model without text: the special pieces, the bytes, and room for a few characters
 
 
 def train_tokenizer(
@@ -54,47 +58,90 @@ def train_tokenizer(
             a piece.
     """
     check_symbols(config.user_symbols, "data.tokenizer.user_symbols")
+    sides = [_normalizer(config, "source"), _normalizer(config, "target")]
+
+    def texts(index: int) -> Iterator[str]:
+        return (sides[index][0](pair[index]) for pair in pairs())
+
     if config.joint:
-        tokenizer = Tokenizer(_train((text for pair in pairs() for text in pair), config, "both sides"))
+        both = (side[0](text) for pair in pairs() for side, text in zip(sides, pair, strict=True))
+        learnt = [_train(both, config, "both sides")] * (1 if config.rule_of_both else 2)
     else:
-        tokenizer = Tokenizer(
-            _train((pair[0] for pair in pairs()), config, "the source side"),
-            _train((pair[1] for pair in pairs()), config, "the target side"),
-        )
+        learnt = [_train(texts(0), config, "the source side"), _train(texts(1), config, "the target side")]
+    models = [
+        model if section is None else with_normalizer(model, section)
+        for model, (_, section) in zip(learnt, sides, strict=False)
+    ]
+    tokenizer = Tokenizer(*models)
     tokenizer.save(folder)
     return tokenizer
 
 
+def _normalizer(config: TokenizerConfig, side: str) -> tuple[Callable[[str], str], bytes | None]:
+    """Returns a function that normalises the text of a side before the pieces are learnt from it.
+
+    SentencePiece normalises all text of a training by one rule. So if each side has its own, its text is
+    normalised before, as it will be encoded. The second result is the section of a model that describes the
+    normaliser; None: SentencePiece normalises the text.
+    """
+    if config.rule_of_both is not None:
+        return (lambda text: text), None
+    rule = config.rule_of(side)
+    is_lossless = rule in (Normalization.identity, Normalization.nfc)
+    # This model only normalises: it knows the user symbols, which are never changed.
+    base = _fit(
+        ["a"],
+        vocab_size=_FEWEST_PIECES + len(config.user_symbols),
+        normalization_rule_name=Normalization.identity.value if is_lossless else rule.value,
+        user_defined_symbols=list(config.user_symbols),
+    )
+    section = lossless(rule) if is_lossless else normalizer_section(base)
+    vocabulary = SentencePieceVocabulary(with_normalizer(base, section))
+    # The sign for a space has no piece of its own: the vocabulary encodes it as bytes.
+    return (lambda text: vocabulary.normalized([text])[0].replace(WORD_START, " ")), section
+
+
 def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
-    model = io.BytesIO()
+    rule = config.rule_of_both
     try:
         with _default_stop_signals():
-            spm.SentencePieceTrainer.train(
-                sentence_iterator=(text[:_MAX_CHARACTERS] for text in texts),
-                model_writer=model,
+            model = _fit(
+                (text[:_MAX_CHARACTERS] for text in texts),
                 model_type=config.segmentation.value,
                 vocab_size=config.vocab_size,
-                hard_vocab_limit=False,
                 character_coverage=config.character_coverage,
-                normalization_rule_name=config.normalization.value,
+                normalization_rule_name=(rule or Normalization.identity).value,
+                remove_extra_whitespaces=rule is not None,
                 user_defined_symbols=list(config.user_symbols),
-                byte_fallback=True,
-                pad_id=PAD_ID,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                unk_id=UNK_ID,
                 max_sentence_length=4 * _MAX_CHARACTERS,
                 num_threads=_TRAINING_THREADS,
-                minloglevel=2,
             )
     except RuntimeError as error:
         raise UserError(_training_error(str(error), config, side)) from error
-    size = SentencePieceVocabulary(model.getvalue()).size
+    size = SentencePieceVocabulary(model).size
     if size < config.vocab_size:
         log.warning(
             "data.tokenizer.vocab_size=%d: the text of %s allows only %d pieces. The vocabulary size is %d.",
             config.vocab_size, side, size, size,
         )  # fmt: skip
+    return model
+
+
+def _fit(texts: Iterable[str], **options: Any) -> bytes:
+    """Returns a model that SentencePiece has trained, with the special pieces and byte fallback."""
+    model = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=model,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        pad_id=PAD_ID,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        unk_id=UNK_ID,
+        minloglevel=2,
+        **options,
+    )
     return model.getvalue()
 
 

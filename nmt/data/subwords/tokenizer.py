@@ -13,13 +13,13 @@ import sentencepiece as spm
 
 from nmt.config import Segmentation
 from nmt.copying.strings import PLACEHOLDERS
+from nmt.data.subwords.model_file import have_same_pieces, segmentation_of, user_symbols
 from nmt.data.subwords.vocabulary import (
     NO_WORD,
     NUM_SPECIAL,
     MarianVocabulary,
     SentencePieceVocabulary,
     Vocabulary,
-    protobuf_fields,
     words_at,
 )
 from nmt.errors import UserError
@@ -42,6 +42,9 @@ _CONTROLS = {code: " " for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x
 class Tokenizer:
     """A joint vocabulary for both sides, or one vocabulary per side. Byte fallback can encode every text.
 
+    Each side has a SentencePiece model with the normaliser of its text. The models of a joint vocabulary have
+    the same pieces. They are one model, `joint.spm`, if both sides have one normaliser.
+
     Words are separated by spaces. Each word is encoded alone; the pieces of a text are those of its words.
     SentencePiece encodes the whole text at once, and yields the same pieces except in ties, because no piece
     crosses a space. It breaks ties by the rounding of sums that depend on the preceding text. It does not
@@ -61,7 +64,7 @@ class Tokenizer:
     target: Vocabulary
     """The pieces of the target side."""
     joint: bool
-    """Whether `target` is the same object as `source`."""
+    """Whether both sides have the same pieces."""
     segmentation: Segmentation
     """The training method of the pieces, read from the model."""
     fingerprint: str
@@ -73,14 +76,14 @@ class Tokenizer:
     """The ids of the placeholders, the same on both sides. Empty without `data.placeholders`."""
 
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
-        self.joint = target_model is None
+        self.joint = target_model is None or have_same_pieces(source_model, target_model)
         self.source = SentencePieceVocabulary(source_model)
         self.target = self.source if target_model is None else SentencePieceVocabulary(target_model)
         if target_model is None:
             self._hold({JOINT_FILE: source_model})
         else:
             self._hold({SOURCE_FILE: source_model, TARGET_FILE: target_model})
-        symbols = _user_symbols(source_model)
+        symbols = user_symbols(source_model)
         ids = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
         self.source_symbols = {symbol: ids[symbol] for symbol in symbols if symbol not in PLACEHOLDERS}
         self.placeholders = _placeholders(symbols, [self.source_processor, self.target_processor])
@@ -92,6 +95,11 @@ class Tokenizer:
         for content in files.values():
             digest.update(len(content).to_bytes(8, "little") + content)
         self.fingerprint = digest.hexdigest()
+
+    @property
+    def model_files(self) -> tuple[str, str]:
+        """The names of the SentencePiece models of the source and the target side, as `save` writes them."""
+        return (JOINT_FILE, JOINT_FILE) if JOINT_FILE in self._files else (SOURCE_FILE, TARGET_FILE)
 
     @property
     def source_vocab_size(self) -> int:
@@ -317,34 +325,6 @@ def _placeholders(symbols: Collection[str], processors: Sequence[spm.SentencePie
 
 def _lists(side: Side) -> list[list[int]]:
     return [ids.tolist() for ids in side]
-
-
-def _user_symbols(model: bytes) -> list[str]:
-    """Reads `trainer_spec.user_defined_symbols` (fields 2 and 31 of sentencepiece_model.proto)."""
-    fields = protobuf_fields(_submessage(model, 2))
-    return [value.decode() for number, value in fields if number == 31 and isinstance(value, bytes)]
-
-
-def segmentation_of(model: bytes) -> Segmentation:
-    """Returns the training method of a SentencePiece model.
-
-    It is `trainer_spec.model_type` (fields 2 and 3 of sentencepiece_model.proto).
-
-    Raises:
-        ValueError: it is neither unigram nor BPE.
-    """
-    kind = next((value for number, value in protobuf_fields(_submessage(model, 2)) if number == 3), 1)
-    names = {1: Segmentation.unigram, 2: Segmentation.bpe}
-    if kind not in names:
-        raise ValueError("neither a unigram nor a BPE model")
-    return names[int(kind)]
-
-
-def _submessage(message: bytes, wanted: int) -> bytes:
-    content = next((value for number, value in protobuf_fields(message) if number == wanted), b"")
-    if not isinstance(content, bytes):
-        raise ValueError("not a SentencePiece model")
-    return content
 
 
 def _names(content: Any, side: str) -> Any:

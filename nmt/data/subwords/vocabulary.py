@@ -11,15 +11,17 @@ reports for each piece the bytes of the text that it stands for.
 from __future__ import annotations
 
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import accumulate
 
 import sentencepiece as spm
 
+from nmt.config import Normalization
 from nmt.copying.strings import WORD_START
+from nmt.data.subwords.model_file import normalizer_of, protobuf_fields
 from nmt.data.subwords.words import Words
 from nmt.runtime.arrays import Side, smallest_dtype
 from nmt.runtime.lazy import cached_property
@@ -83,6 +85,10 @@ class Vocabulary(ABC):
         """Returns whether a piece stands for one byte of UTF-8."""
 
     @abstractmethod
+    def normalized(self, texts: Sequence[str]) -> list[str]:
+        """Returns texts in the form in which they are encoded: of equal forms, only one can be written."""
+
+    @abstractmethod
     def encode(self, texts: Side) -> Side:
         """Returns the ids of each text of `Side.of_lines`, without BOS and EOS. An empty text has none."""
 
@@ -105,7 +111,12 @@ class Vocabulary(ABC):
 
 
 class SentencePieceVocabulary(Vocabulary):
-    """The pieces of a SentencePiece model of `nmt-train`, with byte fallback. Each word is encoded alone."""
+    """The pieces of a SentencePiece model of `nmt-train`, with byte fallback. Each word is encoded alone.
+
+    With a lossless normaliser, decoding returns the encoded text without the spaces at its ends. Spaces
+    between two words are then pieces too, if there are several. A word with U+2581, which is SentencePiece's
+    sign for a space, is encoded as bytes.
+    """
 
     def __init__(self, model: bytes) -> None:
         super().__init__(model)
@@ -117,8 +128,12 @@ class SentencePieceVocabulary(Vocabulary):
             )
         if not processor.is_byte(processor.piece_to_id("<0x00>")):
             raise ValueError("it was trained without byte fallback")
-        # One thread: callers that want more cores use processes.
-        self._words = Words(partial(processor.encode, num_threads=1), processor.vocab_size())
+        normalizer = normalizer_of(model)
+        self._is_lossless = normalizer.is_lossless
+        self._composes = self._is_lossless and normalizer.name == Normalization.nfc.name
+        space = processor.piece_to_id(WORD_START)
+        self._blank = space if self._is_lossless and space != UNK_ID else None
+        self._words = Words(self._encode_words, processor.vocab_size(), self._blank)
 
     @cached_property
     def names(self) -> Sequence[str]:
@@ -129,28 +144,54 @@ class SentencePieceVocabulary(Vocabulary):
         """See `Vocabulary.is_byte`."""
         return bool(self.processor.is_byte(id))
 
+    def normalized(self, texts: Sequence[str]) -> list[str]:
+        """See `Vocabulary.normalized`."""
+        if self._is_lossless:
+            return [self._composed(text).strip(" ") for text in texts]
+        normal: list[str] = self.processor.normalize(list(texts))
+        return [text.replace(WORD_START, " ").strip(" ") for text in normal]
+
     def encode(self, texts: Side) -> Side:
         """See `Vocabulary.encode`."""
+        if self._composes:
+            texts = Side.of_lines(self._composed(text.tobytes()[:-1].decode()) for text in texts)
         return self._words.encode(texts)
 
     def word_numbers(self, text: str) -> list[int]:
         """See `Vocabulary.word_numbers`."""
-        # Each part between spaces is encoded alone, as `Words` does it.
-        parts = [(match.start(), match[0]) for match in re.finditer("[^ ]+", text)]
-        messages = self.processor.encode(
-            [part for _, part in parts], out_type="serialized_proto", num_threads=1
-        )
-        begins = [
-            len(text[:start].encode()) + begin
-            for (start, _), message in zip(parts, messages, strict=True)
-            for begin in piece_begins(message)
-        ]
+        text = self._composed(text)
+        begins: list[int] = []
+        inside = text.strip(" ")
+        place = text.index(inside)
+        for word in inside.split(" ") if inside else ():
+            start = len(text[:place].encode())
+            if not word:
+                begins += [start] * (self._blank is not None)
+            elif self._is_lossless and WORD_START in word:
+                begins += [start, *range(start, start + len(word.encode()))]
+            else:  # each word is encoded alone, as `Words` does it
+                message = self.processor.encode(word, out_type="serialized_proto")
+                begins += [start + begin for begin in piece_begins(message)]
+            place += len(word) + 1
         return words_at(text, text, begins)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """See `Vocabulary.decode`."""
         texts: list[str] = self.processor.decode(list(ids), num_threads=1) if ids else []
-        return texts
+        return [text.lstrip(" ") for text in texts] if self._is_lossless else texts
+
+    def _composed(self, text: str) -> str:
+        return unicodedata.normalize("NFC", text) if self._composes else text
+
+    def _encode_words(self, words: list[str]) -> list[list[int]]:
+        """Returns the ids of each of many words, encoded alone."""
+        ids: list[list[int]] = self.processor.encode(words, num_threads=1)
+        if self._is_lossless:
+            for number, word in enumerate(words):
+                if WORD_START in word:
+                    pieces = [WORD_START, *(f"<0x{byte:02X}>" for byte in word.encode())]
+                    ids[number] = self.processor.piece_to_id(pieces)
+        return ids
 
     def decoded_begins(self, ids: Sequence[int]) -> tuple[str, list[int]]:
         """See `Vocabulary.decoded_begins`."""
@@ -201,6 +242,11 @@ class MarianVocabulary(Vocabulary):
     def is_byte(self, id: int) -> bool:
         """See `Vocabulary.is_byte`."""
         return _BYTE.fullmatch(self._names[id]) is not None
+
+    def normalized(self, texts: Sequence[str]) -> list[str]:
+        """See `Vocabulary.normalized`."""
+        normal: list[str] = self.processor.normalize(list(texts))
+        return [text.replace(WORD_START, " ").strip(" ") for text in normal]
 
     def encode(self, texts: Side) -> Side:
         """See `Vocabulary.encode`."""
@@ -263,33 +309,6 @@ class MarianVocabulary(Vocabulary):
 
     def _id(self, piece: str) -> int:
         return self._ids.get(piece, self._special.get(piece, UNK_ID))
-
-
-def protobuf_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields the fields of a protobuf message in order: number, and integer or bytes."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield tag >> 3, value
-            continue
-        size, at = (8, at) if kind == 1 else (4, at) if kind == 5 else _varint(message, at)
-        yield tag >> 3, message[at : at + size]
-        at += size
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        value |= (byte & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if shift > 70:
-            raise ValueError("not a SentencePiece model")
-        if byte < 0x80:
-            return value, at
 
 
 NO_WORD = -1

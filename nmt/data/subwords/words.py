@@ -28,13 +28,17 @@ class Words:
     Args:
         encode: returns the ids of each of many words.
         vocab_size: size of the vocabulary; all ids are below it.
+        blank: the id of an empty word between two others, which runs of spaces have; None: it has no id, so
+            that a run of spaces is encoded as one. Spaces at both ends of a text never have ids.
     """
 
     _store: Array  # the ids of the cached words
     _used: int  # number of ids in `_store`
 
-    def __init__(self, encode: Callable[[list[str]], list[list[int]]], vocab_size: int) -> None:
-        self._encode = encode
+    def __init__(
+        self, encode: Callable[[list[str]], list[list[int]]], vocab_size: int, blank: int | None = None
+    ) -> None:
+        self._encode, self._blank = encode, blank
         self._dtype = smallest_dtype(vocab_size - 1)
         self._lock = Lock()
         self._clear()
@@ -66,6 +70,9 @@ class Words:
             first, which, new_begins, new_counts = self._encode_new(codes, starts[missing], stops[missing])
             begins[missing], counts[missing] = new_begins[which], new_counts[which]
             self._enter(missing[first[known[missing[first]]]], lanes, places, begins, counts)
+        if self._blank is not None and not sizes.all():
+            inner = _between_words(sizes > 0, np.searchsorted(stops, ends))
+            begins[inner], counts[inner] = 0, 1
         offsets = offsets_of(counts)
         rows = np.repeat(begins - offsets[:-1], counts) + np.arange(offsets[-1])
         return Side(self._store[rows], np.concatenate([[0], offsets[np.searchsorted(stops, ends)]]))
@@ -102,7 +109,22 @@ class Words:
         self._lanes = [np.zeros(1 << _BITS, np.uint64) for _ in range(_LANES)]
         # The empty word is cached from the start: it has the lanes 0, entry 0 and no ids.
         self._begins, self._counts = np.zeros(1 << _BITS, np.int64), np.zeros(1 << _BITS, np.int64)
-        self._store, self._used = np.empty(0, self._dtype), 0
+        # The first cell of the store is for empty words between two others.
+        self._store, self._used = np.array([self._blank or 0], self._dtype), 1
+
+
+def _between_words(filled: Array, ends: Array) -> Array:
+    """Returns the numbers of the empty words that have other words before and after them in their text.
+
+    Args:
+        filled: (W,) bool, whether a word is not empty.
+        ends: (n,) the number after the last word of each text.
+    """
+    counts = np.concatenate([[0], np.cumsum(filled)])
+    begins = np.concatenate([[0], ends[:-1]])
+    first, last = (np.repeat(counts[edge], ends - begins) for edge in (begins, ends))
+    so_far = counts[1:]
+    return np.flatnonzero(~filled & (so_far > first) & (so_far < last))
 
 
 def _lanes(codes: Array, starts: Array, sizes: Array) -> tuple[list[Array], Array]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt.bundle import MOST_RESULTS, checked_results, read_config
-from nmt.config import Resume, TrainConfig
+from nmt.config import Normalization, Resume, TrainConfig
 from nmt.config.checks import shortened
+from nmt.config.data import SIDE_NORMALIZATION
 from nmt.config.storage import to_plain, to_yaml
 from nmt.errors import UserError
 from nmt.runtime.files import expanded, locked, make_folder, parse_json, read_text, replaced, stat_or_none
@@ -189,14 +190,20 @@ class RunFolder:
     def with_choices(self, config: TrainConfig) -> TrainConfig:
         """Returns the options with `auto` replaced by the values from the start of the run in this folder.
 
-        These are the options that depend on the data. A run without a checkpoint may start again with other
-        options or data. Then only its `data.max_tokens` is used, and only if all options are the same.
+        These are the options that depend on the data. A run of an earlier version retains its normalisation.
+        A run without a checkpoint may start again with other options or data. Then only its `data.max_tokens`
+        is used, and only if all options are the same.
         """
         try:
             saved = read_config(self.config)
         except UserError:
             return config  # nothing to resume, or `check` reports the error
         data, begun = config.data, self.holds_checkpoints()
+        if begun and data.tokenizer.normalization == SIDE_NORMALIZATION:
+            # A run of an earlier version had one rule for both sides, which was not given either.
+            if saved.data.tokenizer.rule_of_both is Normalization.nmt_nfkc:
+                earlier = saved.data.tokenizer.normalization
+                data = replace(data, tokenizer=replace(data.tokenizer, normalization=earlier))
         if data.tokenizer.vocab_size == "auto" and begun:
             tokenizer = replace(data.tokenizer, vocab_size=saved.data.tokenizer.vocab_size)
             data = replace(data, tokenizer=tokenizer)

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from attack.room import Room
 Damage = Callable[[Path], None]
 
 SUMS = "SHA256SUMS"
-FILES = ("config.yaml", "model.safetensors", "joint.spm", "results.json")
+FILES = ("config.yaml", "model.safetensors", "source.spm", "results.json")
 
 
 def truncated(path: Path) -> None:
@@ -342,5 +341,4 @@ def _second_damaged(room: Room) -> None:
 def _other_pieces(room: Room) -> None:
     room.put_model()
     other = room.put_model("other")
-    shutil.copy(other / "joint.spm", other / "source.spm")
-    flipped(other / "joint.spm")
+    flipped(other / "source.spm")

@@ -33,7 +33,7 @@ _OTHERS = (
     "train.log",
     "data_report.json",
     ".lock",
-    "model/joint.spm",
+    "model/source.spm",
 )
 
 
@@ -121,7 +121,7 @@ def _replaced_by_file(room: Room, name: str) -> None:
 PLACES = (
     *_OTHERS,
     "data_report.html",
-    "joint.spm",
+    "source.spm",
     "test.hypotheses.txt",
     "tensorboard",
     "model",

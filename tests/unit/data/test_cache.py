@@ -60,7 +60,7 @@ def linked(path: Path) -> None:
     ("stage", "name", "damage"),
     [
         ("text", "00002.safetensors", flipped),
-        ("tokenizer", "joint.spm", flipped),
+        ("tokenizer", "source.spm", flipped),
         ("ids", "00001.safetensors", flipped),
         ("ids", "00003.safetensors", Path.unlink),
         ("ids", ".", replaced(b"x")),

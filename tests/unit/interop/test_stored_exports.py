@@ -77,7 +77,7 @@ def test_a_changed_model_gets_a_new_export(own: Path, tmp_path: Path, caplog) ->
     assert "belongs to another version of the model, or is damaged" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["model.bin", "joint.spm", "export.json", "SHA256SUMS", "config.json"])
+@pytest.mark.parametrize("name", ["model.bin", "source.spm", "export.json", "SHA256SUMS", "config.json"])
 @pytest.mark.parametrize("damage", ["cut", "removed"])
 def test_a_damaged_export_is_made_again(own: Path, name: str, damage: str) -> None:
     folder = made(own)

@@ -171,7 +171,7 @@ def test_what_another_process_has_checked_is_not_read_again(
     assert pairs(prepare(config, shard_pairs=SHARD, checked=True)) == first
     assert read == []
     prepare(config, shard_pairs=SHARD)
-    assert {"joint.spm", "00000.safetensors"} <= set(read)
+    assert {"source.spm", "00000.safetensors"} <= set(read)
     shutil.rmtree(folder(config, "ids"))  # now `checked` is wrong: missing parts are created
     assert pairs(prepare(config, shard_pairs=SHARD, checked=True)) == first
 
