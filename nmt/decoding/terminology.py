@@ -1,8 +1,9 @@
 """Terminology files: the required translations of source terms.
 
 A file has a line `source term<TAB>target term` for each term, in UTF-8. Blank lines and lines that begin with
-# are ignored. A term occurs in a line only as whole words; the number of spaces between them has no effect.
-A term in lower case matches in any case. A term with a capital letter matches exactly.
+# are ignored. A target term is written as in the file, without white space at its ends. A source term occurs
+in a line only as whole words; the number of spaces between them has no effect. A term in lower case matches
+in any case. A term with a capital letter matches exactly.
 
 A word is a sequence of letters, digits and combining marks. Chinese, Japanese, Thai, Lao, Khmer and Burmese
 do not separate words, so each of their characters is a word. Korean attaches particles to words, so a Korean
@@ -104,7 +105,7 @@ def load_terminology(file: str | os.PathLike[str]) -> Terminology:
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        fields = [" ".join(field.split()) for field in line.split("\t")]
+        fields = [field.strip() for field in line.split("\t")]
         if len(fields) != 2 or not all(fields):
             raise UserError(
                 f"{path}:{number}: must be a source term, a tab and a target term, not {line[:60]!r}."

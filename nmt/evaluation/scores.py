@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -219,6 +220,11 @@ def looks_tokenized(hypotheses: Sequence[str], references: Sequence[str]) -> boo
         for ours, theirs in zip(hypotheses, references, strict=True)
     )
     return split * 10 >= max(1, len(references))
+
+
+def composed_share(lines: Sequence[str]) -> float:
+    """Returns the share of lines in Unicode's composed form, NFC, of one or more."""
+    return sum(line.isascii() or unicodedata.is_normalized("NFC", line) for line in lines) / len(lines)
 
 
 def lacks_spaces(references: Sequence[str]) -> bool:

@@ -27,6 +27,7 @@ from nmt.evaluation.metrics import metric_kinds, metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import (
     compare,
+    composed_share,
     lacks_spaces,
     looks_tokenized,
     require_equal_counts,
@@ -66,11 +67,14 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
     task.check()
     if bundles:
         task.texts["hypotheses"] = _translate(config, bundles, task)
+        _warn_of_normalised_target(bundles[0], task.references[0])
     elif all(looks_tokenized(task.texts["hypotheses"], reference) for reference in task.references):
         log.warning(
             "%s: seems to be tokenised (lines end in ' .'), but scores need raw text. Detokenise it first.",
             as_option("hypotheses", config.hypotheses),
         )
+    for reference in task.references:
+        _warn_of_forms(task.texts["hypotheses"], reference, as_option("references", config.references))
     warn_of_words("target_lang", task.target_lang, task.options.metrics)
     if not task.target_lang and lacks_spaces(task.references[0]):
         log.warning(
@@ -79,6 +83,29 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
             as_option("references", config.references),
         )
     return task.report()
+
+
+def _warn_of_normalised_target(bundle: Bundle, references: Sequence[str]) -> None:
+    """Warns if the model can't write the references as they are."""
+    from nmt.data.subwords.normalization import of_side, warn_of_changed_targets
+
+    warn_of_changed_targets(of_side(references, bundle.tokenizer.target), "the references")
+
+
+_FORM_SHARE = 0.05
+"""Largest difference of two texts in their share of lines in NFC, without a warning."""
+
+
+def _warn_of_forms(hypotheses: Sequence[str], references: Sequence[str], name: str) -> None:
+    """Warns if a text of references has another Unicode form than the hypotheses: no score ignores it."""
+    ours, theirs = composed_share(hypotheses), composed_share(references)
+    if abs(ours - theirs) > _FORM_SHARE:
+        log.warning(
+            "%s: differs from the hypotheses in Unicode form: %.0f %% of its lines and %.0f %% of the "
+            "hypotheses are NFC (composed letters). Equal letters in two forms count as errors. Convert both "
+            "texts to NFC.",
+            name, 100 * theirs, 100 * ours,
+        )  # fmt: skip
 
 
 @dataclass

@@ -37,6 +37,7 @@ from nmt.data.preparation.encoding import Encoder, encoder_fingerprint, masked_l
 from nmt.data.preparation.samples import pairs_for_pieces, samples_of
 from nmt.data.preparation.source_text import FINGERPRINT, NUM_LINES, text_facts
 from nmt.data.store import Shard, Store
+from nmt.data.subwords import normalization
 from nmt.data.subwords.learning import num_characters, recommended_size, train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer
 from nmt.errors import UserError
@@ -104,7 +105,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     stages = _Stages(config, sources, list(held_out.values()), existing, shard_pairs, checked)
     with cache_errors():
         tokenizer, text = stages.tokenizer(), stages.text_facts()
-        stores, reports = zip(*stages.encoded(tokenizer), strict=True)
+        stores, reports, changed = zip(*stages.encoded(tokenizer), strict=True)
     if config.cache_days and stages.encoded_any:
         forget_unused(stages.root, config.cache_days)
     train = Store.joined(stores)
@@ -120,6 +121,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         },
         "cleaning": {**cleaning.as_dict(), "words": cleaning.words},
         "text": text,
+        "normalization": normalization.summed(changed),
         "source_tokens": train.num_source_tokens,
         "target_tokens": train.num_target_tokens,
         "mean_source_tokens": round(train.num_source_tokens / train.num_pairs, 4),
@@ -130,6 +132,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         "tokenizer": tokenizer.fingerprint,
         "fingerprint": stages.fingerprint(tokenizer),
     }
+    normalization.warn_of_changed_targets(report["normalization"]["target"], "the target lines")
     return Prepared(
         tokenizer=tokenizer,
         train=train,
@@ -257,8 +260,8 @@ class _Stages:
         facts = [FORMAT, self._mixture, languages, self._tags, *FINGERPRINT]
         return cached_or_built(self._folder("facts", fingerprint(facts)), build, checked=self._checked)
 
-    def encoded(self, tokenizer: Tokenizer) -> list[tuple[Store, CleaningReport]]:
-        """Encodes the text of each corpus; returns its pairs and the report of dropped pairs."""
+    def encoded(self, tokenizer: Tokenizer) -> list[tuple[Store, CleaningReport, dict[str, Any]]]:
+        """Encodes each corpus: its pairs, the report of dropped pairs, and what normalisation changes."""
         return [self._encoded(index, tokenizer) for index in range(len(self._sources))]
 
     def fingerprint(self, tokenizer: Tokenizer) -> str:
@@ -294,7 +297,7 @@ class _Stages:
             _check_not_empty(source, texts.report())
         return self._texts
 
-    def _encoded(self, index: int, tokenizer: Tokenizer) -> tuple[Store, CleaningReport]:
+    def _encoded(self, index: int, tokenizer: Tokenizer) -> tuple[Store, CleaningReport, dict[str, Any]]:
         source = self._sources[index]
         key = [self._ids_fingerprint(index, tokenizer), encoder_fingerprint(tokenizer)]
         folder = self._folder("ids", fingerprint(key))
@@ -323,7 +326,12 @@ class _Stages:
             _check_not_empty(source, report)
             self.encoded_any = True
             tables.append(f"{report.table()}\n{report.samples()}".rstrip())
-            return {"shards": [path.name for path in paths], "report": report_to_json(report)}
+            sample = texts.sample(normalization.SAMPLE_PAIRS)
+            return {
+                "shards": [path.name for path in paths],
+                "report": report_to_json(report),
+                "normalization": normalization.changes(sample, tokenizer),
+            }
 
         def repair(name: str) -> None:
             _ = self._texts  # runs the first stage
@@ -336,7 +344,8 @@ class _Stages:
             log.info("%s, cleaned:\n%s", title, tables[0])
         else:
             log.info("%s: already prepared, %d of %d pairs retained", title, report.kept, report.total)
-        return Store.open(folder / name for name in facts["shards"]), report
+        store = Store.open(folder / name for name in facts["shards"])
+        return store, report, facts["normalization"]
 
     @property
     def _placeholder_facts(self) -> list[Any]:

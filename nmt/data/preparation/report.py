@@ -1,4 +1,4 @@
-"""The data report as JSON and as a page: lengths, ratios, pieces, samples and dropped pairs."""
+"""The data report as JSON and as a page: lengths, ratios, pieces, dropped pairs, normalisation, samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nmt.runtime.streams import log
 
 JSON_FILE, HTML_FILE = "data_report.json", "data_report.html"
 
-FORMAT = 2  # of the report; a report with another number is written again
+FORMAT = 3  # of the report; a report with another number is written again
 
 _LENGTH_BINS = 40
 _CURVE_POINTS = 60
@@ -82,6 +82,7 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
         ],
         "source": {"lang": _languages(facts, "source_lang"), **source},
         "target": {"lang": _languages(facts, "target_lang"), **target},
+        "normalization": facts["normalization"],
         "ratios": {"edges": ratio_edges(), "counts": counts.ratio_counts.tolist()},
         "sample": list(kept_pairs(prepared.train, tokenizer, corpora)),
         "vocabularies": _vocabularies(counts, tokenizer),

@@ -111,10 +111,11 @@ def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
                 vocab_size=config.vocab_size,
                 character_coverage=config.character_coverage,
                 normalization_rule_name=(rule or Normalization.identity).value,
-                remove_extra_whitespaces=rule is not None,
                 user_defined_symbols=list(config.user_symbols),
                 max_sentence_length=4 * _MAX_CHARACTERS,
                 num_threads=_TRAINING_THREADS,
+                # An option that is given is stored, so the models of earlier versions would differ.
+                **({} if rule else {"remove_extra_whitespaces": False}),
             )
     except RuntimeError as error:
         raise UserError(_training_error(str(error), config, side)) from error

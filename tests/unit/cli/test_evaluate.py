@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -102,7 +103,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     for side, ending in (("source", "en"), ("target", "de")):
         (tmp_path / f"pets.{ending}").write_text(f"a pet of the {side}\n")
         record[side] = [file_facts(tmp_path / f"pets.{ending}")]
-    tokenizer = SimpleNamespace(source_symbols={"<2fr>": 4})
+    unchanging = SimpleNamespace(model=b"", normalized=list)
+    tokenizer = SimpleNamespace(source_symbols={"<2fr>": 4}, target=unchanging)
     results = {"data": {"test": record}}
     bundle = SimpleNamespace(
         folder=Path("run/model"),
@@ -296,6 +298,22 @@ def test_tokenised_hypotheses_are_warned_about(files: Path, caplog: pytest.LogCa
         "hypotheses=hyp: seems to be tokenised (lines end in ' .'), but scores need raw text. "
         "Detokenise it first."
     ]
+
+
+@pytest.mark.parametrize(("form", "share"), [("NFD", 0), ("NFC", None)])
+def test_other_unicode_forms_are_warned_about(
+    files: Path, caplog: pytest.LogCaptureFixture, form: Any, share: int | None
+) -> None:
+    text = "Tiếng Việt\n" * 3
+    (files / "hyp").write_text(text, encoding="utf-8")
+    (files / "ref").write_text(unicodedata.normalize(form, text), encoding="utf-8")
+    with caplog.at_level(logging.WARNING, "nmt"):
+        evaluate(EvalConfig(hypotheses="hyp", references="ref"))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"references=ref: differs from the hypotheses in Unicode form: {share} % of its lines and 100 % of "
+        "the hypotheses are NFC (composed letters). Equal letters in two forms count as errors. Convert both "
+        "texts to NFC."
+    ] * (share is not None)
 
 
 def test_a_model_is_scored_on_its_own_test_set(

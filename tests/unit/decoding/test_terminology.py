@@ -94,10 +94,15 @@ def test_scripts_without_spaces() -> None:
     assert of({"고양이": "cat"}).targets("고양이가 들고양이와 고양이") == ["cat", "cat"]
 
 
+def test_a_target_term_is_as_in_the_file(write: Callable[[str | bytes], Path]) -> None:
+    term = "20\u00a0m² …\u200c，  ½"
+    assert load_terminology(write(f"area\t {term}\n")).targets("an area") == [term]
+
+
 def test_a_file(write: Callable[[str | bytes], Path]) -> None:
     content = "\ufeffcat\tKatze\r\n\n# a comment\tx\ty\n \nblack  cat\t schwarze   Katze \ncat\tKatze\n"
     terms = load_terminology(write(content))
-    assert terms.targets("a cat and a black cat") == ["Katze", "schwarze Katze"]
+    assert terms.targets("a cat and a black cat") == ["Katze", "schwarze   Katze"]
     assert load_terminology(write("")).targets("a cat") == []
 
 

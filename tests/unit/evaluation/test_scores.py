@@ -13,7 +13,7 @@ from sacrebleu.significance import PairedTest
 
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for, tokenizer_for
-from nmt.evaluation.scores import Scores, compare, looks_tokenized, score, score_groups
+from nmt.evaluation.scores import Scores, compare, composed_share, looks_tokenized, score, score_groups
 
 HYPOTHESES = ["the cat sat on the mat", "a dog", "hello world again ."]
 REFERENCES = ["the cat sat on a mat", "a dog", "hello world again."]
@@ -154,6 +154,10 @@ def test_tokenised_hypotheses_are_noticed(
     hypotheses: list[str], references: list[str], expected: bool
 ) -> None:
     assert looks_tokenized(hypotheses, references) is expected
+
+
+def test_the_share_of_composed_lines() -> None:
+    assert composed_share(["abc", "Ti\u1ebfng", "Tie\u0302\u0301ng", "각", "가\u11a8"]) == 0.6
 
 
 def test_sacrebleu_keeps_quiet(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:

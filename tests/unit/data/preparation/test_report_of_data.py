@@ -29,6 +29,7 @@ from nmt.data.cleaning.cleaner import RULES, option_of
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import data_report, write_data_report
 from nmt.data.preparation.report_page import curves, histogram, page
+from nmt.data.subwords import normalization
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,36 @@ def test_the_page_stands_alone(report: dict[str, Any]) -> None:
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;\\x07" in text
     assert "<title>Data: toy &amp; co (xx–yy)</title>" in text
     assert "prefers-color-scheme: dark" in text
+
+
+def test_what_normalisation_changes(
+    prepared: Prepared, report: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert report["normalization"] == {
+        "source": {"rule": "nmt_nfkc", "lines": 146, "changed": 0, "examples": []},
+        "target": {"rule": "identity", "lines": 146, "changed": 0, "examples": []},
+    }
+    pairs = [("Ｈi  there", "他说：“好”"), ("No, 1\u00a0kg", "x" * 40 + "½"), ("same", " as it is ")]
+    facts = normalization.changes(pairs, prepared.tokenizer)
+    assert facts["target"]["changed"] == 0
+    assert facts["source"] == {
+        "rule": "nmt_nfkc",
+        "lines": 3,
+        "changed": 2,
+        "examples": [["Ｈi  there", "Hi there"], ["No, 1\u00a0kg", "No, 1 kg"]],
+    }
+    assert normalization.summed([facts, facts])["source"]["changed"] == 4
+    assert "No, 1\\xa0kg" in page({**report, "normalization": facts})
+    one_name = normalization.of_side([target for _, target in pairs], prepared.tokenizer.source)
+    assert one_name["examples"] == [["他说：“好”", "他说:“好”"], ["x" * 12 + "½", "x" * 12 + "1⁄2"]]
+    with caplog.at_level("WARNING", "nmt"):
+        normalization.warn_of_changed_targets(facts["target"], "the target lines")
+        normalization.warn_of_changed_targets(one_name, "the target lines")
+    assert caplog.messages == [
+        "The model can't write 66.7 % of the target lines as they are: its target is normalised (nmt_nfkc), "
+        "such as '他说：“好”' to '他说:“好”'. data.tokenizer.normalization.target=identity, in training, "
+        "retains them."
+    ]
 
 
 def test_every_rule_names_its_option() -> None:

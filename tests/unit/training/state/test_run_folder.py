@@ -74,6 +74,29 @@ def test_the_run_remembers_what_auto_was(tmp_path: Path) -> None:
     assert folder.with_choices(auto) == auto
 
 
+def normalized(rule: Any) -> TrainConfig:
+    options = config()
+    pieces = replace(options.data.tokenizer, normalization=rule)
+    return replace(options, data=replace(options.data, tokenizer=pieces))
+
+
+def test_a_run_of_an_earlier_version_retains_its_normalisation(tmp_path: Path) -> None:
+    folder = started(tmp_path, normalized("nmt_nfkc"))
+    resumed = folder.with_choices(config())
+    assert resumed == normalized("nmt_nfkc")
+    folder.check(resumed)
+    asked = folder.with_choices(normalized({"target": "nfc"}))
+    with pytest.raises(UserError, match="started with data.tokenizer.normalization=nmt_nfkc"):
+        folder.check(asked)
+
+
+def test_a_run_with_a_rule_for_each_side_is_resumed_with_it(tmp_path: Path) -> None:
+    folder = started(tmp_path, normalized({"target": "nfc"}))
+    folder.check(folder.with_choices(normalized({"target": "nfc", "source": "nmt_nfkc"})))
+    with pytest.raises(UserError, match=r"data\.tokenizer\.normalization\.target=nfc, not identity"):
+        folder.check(folder.with_choices(config()))
+
+
 @pytest.mark.parametrize("size", [8000, 16000])
 def test_a_run_begun_with_a_number_goes_on_with_auto(size: int, tmp_path: Path) -> None:
     """`data=local` now has `auto` instead of a number: the same command must resume older runs."""
