@@ -101,7 +101,7 @@ def _warn_of_forms(hypotheses: Sequence[str], references: Sequence[str], name: s
     ours, theirs = composed_share(hypotheses), composed_share(references)
     if abs(ours - theirs) > _FORM_SHARE:
         log.warning(
-            "%s: differs from the hypotheses in Unicode form: %.0f %% of its lines and %.0f %% of the "
+            "%s: differs from the hypotheses in Unicode form: %.0f%% of its lines and %.0f%% of the "
             "hypotheses are NFC (composed letters). Equal letters in two forms count as errors. Convert both "
             "texts to NFC.",
             name, 100 * theirs, 100 * ours,

@@ -310,7 +310,7 @@ def test_other_unicode_forms_are_warned_about(
     with caplog.at_level(logging.WARNING, "nmt"):
         evaluate(EvalConfig(hypotheses="hyp", references="ref"))
     assert [record.getMessage() for record in caplog.records] == [
-        f"references=ref: differs from the hypotheses in Unicode form: {share} % of its lines and 100 % of "
+        f"references=ref: differs from the hypotheses in Unicode form: {share}% of its lines and 100% of "
         "the hypotheses are NFC (composed letters). Equal letters in two forms count as errors. Convert both "
         "texts to NFC."
     ] * (share is not None)
