@@ -186,6 +186,7 @@ def _write_tokenizer(bundle: Bundle, folder: Path, max_length: int) -> None:
         "source_lang": data.source_lang,
         "target_lang": data.target_lang,
         "separate_vocabs": separate,
+        "clean_up_tokenization_spaces": False,  # earlier versions of transformers would join " ?" to the word
         "unk_token": "<unk>",
         "eos_token": "</s>",
         "pad_token": "<pad>",

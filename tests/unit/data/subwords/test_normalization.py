@@ -19,6 +19,7 @@ from nmt.data.subwords.model_file import (
     protobuf_fields,
     with_normalizer,
 )
+from nmt.data.subwords.segmentation import Sampler
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import UNK_ID
 from nmt.errors import UserError
@@ -124,6 +125,15 @@ def test_sentencepiece_alone_decodes_the_same(tokenizer: Tokenizer, texts: list[
     processor = tokenizer.target_processor
     for text, ids in zip(texts, tokenizer.encode_target(texts), strict=True):
         assert processor.decode(ids) == text.strip(" ")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sampled_pieces_have_the_same_text(tokenizer: Tokenizer, seed: int) -> None:
+    texts = [*ALL, "a   b", "\u2581 x  \u2581y"]
+    side = tokenizer.target_ids(Side.of_lines(texts))
+    sampled = Sampler(tokenizer.target, tokenizer.segmentation, 0.3).resegment(side, seed)
+    assert tokenizer.decode_target([ids.tolist() for ids in sampled]) == texts
+    assert [ids.tolist() for ids in sampled] != [ids.tolist() for ids in side]
 
 
 def test_spaces(tokenizer: Tokenizer) -> None:
