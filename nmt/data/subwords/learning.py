@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
+from string import ascii_letters
 from typing import Any
 
 import sentencepiece as spm
@@ -42,7 +43,7 @@ _MULTIPLE = 1000
 _TRAINING_THREADS = 8
 # The time for text without spaces is quadratic in its length, and such long texts are dropped anyway.
 _MAX_CHARACTERS = 4000
-_FEWEST_PIECES = 400  # of a model without text: the special pieces, the bytes, and room for a few characters
+_FEWEST_PIECES = 400  # of a model of few letters: the special pieces, the bytes, and room for the letters
 
 
 def train_tokenizer(
@@ -90,7 +91,7 @@ def _normalizer(config: TokenizerConfig, side: str) -> tuple[Callable[[str], str
     is_lossless = rule in (Normalization.identity, Normalization.nfc)
     # This model only normalises: it knows the user symbols, which are never changed.
     base = _fit(
-        ["a"],
+        [ascii_letters],  # whatever the user symbols are, some letters remain
         vocab_size=_FEWEST_PIECES + len(config.user_symbols),
         normalization_rule_name=Normalization.identity.value if is_lossless else rule.value,
         user_defined_symbols=list(config.user_symbols),

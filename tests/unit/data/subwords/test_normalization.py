@@ -163,6 +163,12 @@ def test_user_symbols_are_not_normalised(tmp_path: Path) -> None:
     assert returned(tokenizer, ["xＡ！Ｂ <2ｄe>"]) == ["xＡ！Ｂ <2ｄe>"]
 
 
+@pytest.mark.parametrize("symbols", [["a"], ["\u2581a", "a"], ["ab", "a\u0301", "\u2581"]])
+def test_any_user_symbol_can_be_a_piece(tmp_path: Path, symbols: list[str]) -> None:
+    text = "a  b abc \u2581a"
+    assert returned(learnt(tmp_path, user_symbols=symbols), [text]) == [text]
+
+
 @pytest.mark.parametrize(
     ("given", "finished"),
     [
