@@ -191,11 +191,16 @@ class Tokenizer:
         return [next(words) if i >= NUM_SPECIAL else NO_WORD for i in ids]
 
     def save(self, folder: Path) -> None:
-        """Writes `joint.spm`, or `source.spm` and `target.spm`, to a folder; also a list of pieces."""
+        """Writes `joint.spm`, or `source.spm` and `target.spm`, to a folder; also a list of pieces.
+
+        Files of another vocabulary that the folder had, in another of these forms, are removed.
+        """
         make_folder(folder)
         for name, content in self._files.items():
             with replaced(folder / name) as temporary:
                 temporary.write_bytes(content)
+        for name in {JOINT_FILE, SOURCE_FILE, TARGET_FILE, PIECE_LIST} - self._files.keys():
+            (folder / name).unlink(missing_ok=True)
 
     def split_tag(self, text: str) -> tuple[list[int], str]:
         """Splits a source into the id of its first word, if that is a user symbol, and the rest."""

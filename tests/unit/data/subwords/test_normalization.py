@@ -84,6 +84,15 @@ def test_one_name_is_for_both_sides_as_in_earlier_versions(tmp_path: Path) -> No
     assert returned(tokenizer, ["你好，  Ａ½"]) == ["你好, A1⁄2"]
 
 
+def test_a_vocabulary_replaces_one_with_other_files(tmp_path: Path) -> None:
+    learnt(tmp_path, ["one"] * 9, vocab_size=300, normalization="nmt_nfkc")
+    tokenizer = learnt(tmp_path, ["two"] * 9, vocab_size=300)
+    assert {path.name for path in tmp_path.iterdir()} == {"source.spm", "target.spm"}
+    assert returned(tokenizer, ["Ａ"]) == ["Ａ"]
+    learnt(tmp_path, ["one"] * 9, vocab_size=300, normalization="nmt_nfkc")
+    assert [path.name for path in tmp_path.iterdir()] == ["joint.spm"]
+
+
 def test_one_name_identity_joins_spaces_as_in_earlier_versions(tmp_path: Path) -> None:
     tokenizer = learnt(tmp_path, normalization="identity")
     assert returned(tokenizer, ["Ａ  ½"]) == ["Ａ ½"]
