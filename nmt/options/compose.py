@@ -154,6 +154,14 @@ def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> No
     key, value = setting.key, setting.value
     if value == "???" and setting.adds:
         raise UserError(f"{key}=???: stands for a missing value. Give a value.")
+    whole, _, side = key.rpartition(".")
+    if side in ("source", "target"):
+        both = OmegaConf.select(config, whole, throw_on_resolution_failure=False)
+        if isinstance(both, str):
+            raise UserError(
+                f"{key}={setting.written}: {whole}={both} is for both sides. Give '{whole}={{source: ..., "
+                "target: ...}'."
+            )
     for section in sections:
         if key.startswith(f"{section}."):
             for name in reversed(key.removeprefix(f"{section}.").split(".")):

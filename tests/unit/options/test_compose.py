@@ -411,3 +411,31 @@ def test_given_options_of_the_model_win_over_those_of_the_start(start: Path) -> 
 
 def test_without_a_model_in_it_the_options_are_the_defaults(tmp_path: Path) -> None:
     assert composed(*LOCAL, f"start_from={tmp_path}").model == composed(*LOCAL).model
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((), {"source": "nmt_nfkc", "target": "identity"}),
+        (("target=nfc",), {"source": "nmt_nfkc", "target": "nfc"}),
+        (("={target: nfc}",), {"source": "nmt_nfkc", "target": "nfc"}),
+        (("=nfkc",), "nfkc"),
+        (("=nfkc", "={source: nfkc, target: nfc}"), {"source": "nfkc", "target": "nfc"}),
+    ],
+)
+def test_both_forms_of_the_normalisation(overrides: tuple[str, ...], expected: Any) -> None:
+    key = "data.tokenizer.normalization"
+    written = [f"{key}{one}" if one.startswith("=") else f"{key}.{one}" for one in overrides]
+    options = composed(*LOCAL, "data.name=x", *written).data.tokenizer
+    assert options.normalization == expected
+    stored = from_yaml(TrainConfig, to_yaml(composed(*LOCAL, "data.name=x", *written)), "file")
+    assert stored.data.tokenizer == options
+
+
+def test_a_side_on_top_of_one_name_for_both_is_refused() -> None:
+    key = "data.tokenizer.normalization"
+    with pytest.raises(UserError) as caught:
+        composed(f"{key}=nfkc", f"{key}.target=nfc")
+    assert str(caught.value) == (
+        f"{key}.target=nfc: {key}=nfkc is for both sides. Give '{key}={{source: ..., target: ...}}'."
+    )
