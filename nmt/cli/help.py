@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any, cast
 
-from nmt.config.schema import alternatives, choices_of
+from nmt.config.schema import alternatives, choices_of, sides_of
 from nmt.options.arguments import GROUPS, group_names
 
 FLAGS = """\
@@ -57,6 +57,7 @@ def _options(schema: type[Any], prefix: str) -> Iterator[str]:
         sections = [kind for kind in alternatives(hint) if dataclasses.is_dataclass(kind)]
         if hint not in sections:
             yield from _option(f"    {key}={default_text(field)}", field, hint, documentation.get(field.name))
+            yield from (f"    {key}.{side}={value}" for side, value in sides_of(field).items())
         for section in sections:
             name = f"{key}.NAME" if typing.get_origin(hint) is dict else key
             yield from _section(cast(type[Any], section), name)

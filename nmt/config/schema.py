@@ -67,7 +67,13 @@ def by_side(source: str, target: str) -> Any:
     as `data.tokenizer.normalization.target`.
     """
     sides = {"source": source, "target": target}
-    return dataclasses.field(default_factory=lambda: dict(sides), metadata={_SIDES: tuple(sides)})
+    return dataclasses.field(default_factory=lambda: dict(sides), metadata={_SIDES: sides})
+
+
+def sides_of(field: dataclasses.Field[Any]) -> Mapping[str, str]:
+    """Returns the defaults of an option by side; empty if it has one value."""
+    sides: Mapping[str, str] = field.metadata.get(_SIDES, {})
+    return sides
 
 
 def choices_of(field: dataclasses.Field[Any], kind: Any) -> Sequence[str]:
@@ -107,7 +113,7 @@ def schema_keys(schema: type[Any]) -> Sequence[str]:
     """
     keys = []
     for key, field, hint in walk(schema):
-        keys += [key, *(f"{key}.{side}" for side in field.metadata.get(_SIDES, ()))]
+        keys += [key, *(f"{key}.{side}" for side in sides_of(field))]
         while (hint := _mapping(hint)) is not None:
             key += ".*"
             keys.append(key)
