@@ -103,7 +103,9 @@ def _model(subject: Subject) -> str:
     heads = "" if "heads" in model_class(config).unused else f", {config.heads} heads"
     return (
         f"The model: {code(config.architecture)} with {config.encoder_layers} encoder and "
-        f"{config.decoder_layers} decoder layers, d_model {config.d_model}{heads}{count}, {sizes}"
+        f"{config.decoder_layers} decoder layers, d_model {config.d_model}{heads}{count}, {sizes}. "
+        f"Text is normalised by these rules of SentencePiece: the source by {code(tokenizer.source.rule)}, "
+        f"the target by {code(tokenizer.target.rule)}"
     )
 
 

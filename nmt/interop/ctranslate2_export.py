@@ -123,9 +123,7 @@ class _ForeignModel:
         import ctranslate2
 
         files = [JOINT_FILE] * 2 if (folder / JOINT_FILE).exists() else [SOURCE_FILE, TARGET_FILE]
-        self._source, self._target = (
-            spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files
-        )
+        self._processors = [spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files]
         self._ids = [{piece: id for id, piece in enumerate(pieces)} for pieces in _vocabularies(folder)]
         self._names = [list(ids) for ids in self._ids]
         # A `MarianVocabulary` encodes whole lines, as the engine does: no ties.
@@ -138,11 +136,17 @@ class _ForeignModel:
         )
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        pieces = self._source.encode(list(lines), out_type=str)
-        return [[self._ids[0].get(piece, UNK_ID) for piece in sentence] for sentence in pieces]
+        return self._encoded(0, lines)
 
     def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
-        return self._may_tie and equally_probable(self._source, line, ids)
+        return self._may_tie and equally_probable(self._processors[0], line, ids)
+
+    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
+        return self._encoded(1, lines)
+
+    def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
+        pieces = self._pieces(1, targets)
+        return self._processors[1].decode(pieces, num_threads=1) if pieces else []
 
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
         pieces = self._pieces(0, sources)
@@ -171,6 +175,10 @@ class _ForeignModel:
             max_input_length=0,
         )
         return [list(result.log_probs) for result in results]
+
+    def _encoded(self, side: int, lines: Sequence[str]) -> list[list[int]]:
+        pieces = self._processors[side].encode(list(lines), out_type=str)
+        return [[self._ids[side].get(piece, UNK_ID) for piece in sentence] for sentence in pieces]
 
     def _pieces(self, side: int, ids: Sequence[Sequence[int]]) -> list[list[str]]:
         return [[self._names[side][id] for id in sentence] for sentence in ids]

@@ -32,6 +32,14 @@ class ForeignModel(Protocol):
         """Returns whether `ids` encode the line as well as the result of `encode`, up to rounding."""
         ...
 
+    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
+        """Returns the target ids of each line, without EOS, as a user of the export computes them."""
+        ...
+
+    def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
+        """Returns the text of target ids, as a user of the export decodes them."""
+        ...
+
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
         """Returns the ids of the translations by greedy search.
 

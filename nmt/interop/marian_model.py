@@ -102,6 +102,18 @@ class MarianModel:
         """See `ForeignModel.encodings_tie`. A `MarianVocabulary` encodes whole lines, too: no ties."""
         return self._has_our_ids and equally_probable(self._source, line, ids)
 
+    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
+        """See `ForeignModel.encode_target`."""
+        encoded = ([*map(int, self._tokenizer(text_target=line)["input_ids"])][:-1] for line in lines)
+        return [[self._from_target[id] for id in ids] for ids in encoded]
+
+    def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
+        """See `ForeignModel.decode`."""
+        texts: list[str] = self._tokenizer.batch_decode(
+            [_numbers(ids, self._to_target) for ids in targets], skip_special_tokens=True
+        )
+        return texts
+
     @torch.inference_mode()
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
         """See `ForeignModel.translate`."""

@@ -2,7 +2,8 @@
 
 The original reads what the engine has translated by greedy search. If each id has the highest probability of
 the original, too, then both translations are the same, by induction over the positions. Where the two highest
-log-probabilities differ by less than `MARGIN`, rounding decides; such positions are counted.
+log-probabilities differ by less than `MARGIN`, rounding decides; such positions are counted. The text of the
+translations, as the engine decodes it, is the same, too. So is that of the references, encoded and decoded.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any
 import torch
 
 from nmt.bundle import Bundle
+from nmt.copying.strings import WORD_START
 from nmt.data.batches.batching import Batch
 from nmt.data.corpora.text import bundled_folder, read_lines
+from nmt.data.subwords.tokenizer import one_line
 from nmt.data.subwords.vocabulary import FORBIDDEN_IDS, NUM_SPECIAL
 from nmt.decoding.search_batches import batches_by_length
 from nmt.errors import UserError
@@ -105,7 +108,12 @@ def _parity(
         engine.score(all_sources, all_targets),
         forced(model, all_sources, all_targets),
     )
+    ids = engine.encode_target(text.references)
+    read = engine.decode([[id for id in sentence if id >= NUM_SPECIAL] for sentence in ids])
+    _compare_texts("of a reference", read, tokenizer.decode_target(targets))
     translations = engine.translate(sources, text.limits)
+    written = engine.decode(translations)
+    _compare_texts("of its own translation", written, tokenizer.decode_target(translations))
     originals = forced(model, sources, translations, advance)
     scores = engine.score(sources, translations)
     largest = max(largest, _compare_scores("of its own translation", scores, originals))
@@ -155,6 +163,16 @@ def _compare_ids(engine: ForeignModel, lines: Sequence[str], expected: Sequence[
             place = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), 0)
             raise ParityError(f"sentence {number}: its text has other pieces from piece {place + 1} on")
     return ties
+
+
+def _compare_texts(what: str, theirs: Sequence[str], ours: Sequence[str]) -> None:
+    """Compares decoded text, except white space at its ends, and U+2581, which engines read as a space."""
+    for number, pair in enumerate(zip(theirs, ours, strict=True), 1):
+        a, b = (one_line(text).replace(WORD_START, " ").strip() for text in pair)
+        if a != b:
+            place = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0)
+            shown = (ascii(text[max(0, place - 5) : place + 10]) for text in (a, b))
+            raise ParityError(f"sentence {number}: the text {what} has {' in place of '.join(shown)}")
 
 
 def _compare_scores(what: str, theirs: Sequence[Sequence[float]], ours: Sequence[Forced]) -> float:
@@ -274,6 +292,7 @@ def comparable_text(pairs: Pairs, bundle: Bundle, longest: int, count: int) -> C
         for (tag, line), reference, source, target in zip(cut, pairs.references, *sides, strict=True)
         if len(source) > len(tag)
         and max(len(source), len(target)) < limit
+        and WORD_START not in line  # the engine reads it as a space, and a lossless source as bytes
         and (tag or line.split(maxsplit=1)[0] not in tokenizer.source_symbols)
     ][:count]
     if not rows:

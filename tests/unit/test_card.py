@@ -26,8 +26,9 @@ from nmt.config import (
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 
+SIDES = {"source": SimpleNamespace(rule="nmt_nfkc"), "target": SimpleNamespace(rule="identity")}
 TOKENIZER = cast(
-    Tokenizer, SimpleNamespace(source_vocab_size=8000, target_vocab_size=7000, source_symbols={})
+    Tokenizer, SimpleNamespace(source_vocab_size=8000, target_vocab_size=7000, source_symbols={}, **SIDES)
 )
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 RESULTS: dict[str, Any] = {
@@ -82,6 +83,7 @@ def test_the_text_has_the_recorded_facts() -> None:
         "nmt-translate model_dir=hf://me/mine input=news.en output=news.de\n",
         'model = nmt.load("hf://me/mine")\n',
         "12,345,678 parameters, 8,000 source and 7,000 target pieces.",
+        "the source by `nmt_nfkc`, the target by `identity`.",
         f"| test | 1,000 | `bleu` | 34.13 | `{SIGNATURE}` |".replace(
             SIGNATURE, SIGNATURE.replace("|", "\\|")
         ),

@@ -6,14 +6,17 @@ import io
 import re
 import resource
 import signal
+import sys
 import threading
+import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, permutations
 from pathlib import Path
 from string import ascii_letters
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import sentencepiece as spm
@@ -90,16 +93,55 @@ def _normalizer(config: TokenizerConfig, side: str) -> tuple[Callable[[str], str
     rule = config.rule_of(side)
     is_lossless = rule in (Normalization.identity, Normalization.nfc)
     # This model only normalises: it knows the user symbols, which are never changed.
-    base = _fit(
-        [ascii_letters],  # whatever the user symbols are, some letters remain
-        vocab_size=_FEWEST_PIECES + len(config.user_symbols),
-        normalization_rule_name=Normalization.identity.value if is_lossless else rule.value,
-        user_defined_symbols=list(config.user_symbols),
-    )
-    section = lossless(rule) if is_lossless else normalizer_section(base)
+    with _rules_of(rule) as rules:
+        base = _fit(
+            [ascii_letters],  # whatever the user symbols are, some letters remain
+            vocab_size=_FEWEST_PIECES + len(config.user_symbols),
+            user_defined_symbols=list(config.user_symbols),
+            **rules,
+        )
+    section = lossless(rule, base) if is_lossless else normalizer_section(base)
     vocabulary = SentencePieceVocabulary(with_normalizer(base, section))
     # The sign for a space has no piece of its own: the vocabulary encodes it as bytes.
     return (lambda text: vocabulary.normalized([text])[0].replace(WORD_START, " ")), section
+
+
+@contextmanager
+def _rules_of(rule: Normalization) -> Iterator[dict[str, str]]:
+    """Yields the options of SentencePiece for a rule. It has no table for NFC, so that one is written."""
+    if rule is not Normalization.nfc:
+        yield {"normalization_rule_name": rule.value}
+        return
+    with TemporaryDirectory() as folder:
+        table = Path(folder, "nfc.tsv")
+        lines = (
+            "\t".join(" ".join(f"{ord(character):X}" for character in form) for form in pair)
+            for pair in sorted(compositions())
+        )
+        table.write_text("\n".join(lines) + "\n", "ascii")
+        yield {"normalization_rule_tsv": str(table)}
+
+
+def compositions() -> Iterator[tuple[str, str]]:
+    """Yields forms of characters that are not in Unicode's composed form (NFC), each with the composed one.
+
+    They are characters that are decomposed in whole or in part, with their marks in any order. NFC has no
+    finite table: marks that belong to no composed character are left in their order.
+    """
+    for character in map(chr, range(sys.maxunicode + 1)):
+        parts = unicodedata.normalize("NFD", character)
+        if parts == character:
+            continue
+        composed = unicodedata.normalize("NFC", character)
+        orders = [parts[0] + "".join(marks) for marks in permutations(parts[1:])]
+        partly = (
+            unicodedata.normalize("NFC", form[:end]) + form[end:]
+            for form in orders
+            for end in range(1, len(form) + 1)
+        )
+        for form in {character, *partly} - {composed}:
+            if unicodedata.normalize("NFC", form) == composed:
+                yield form, composed
 
 
 def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:

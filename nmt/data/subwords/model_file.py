@@ -40,13 +40,16 @@ def normalizer_of(model: bytes) -> Normalizer:
     return Normalizer(name.decode() if isinstance(name, bytes) else "", values.get(4, 1) == 0)
 
 
-def lossless(rule: Normalization) -> bytes:
-    """Returns the section of a normaliser that retains all text: `identity` or `nfc`.
+def lossless(rule: Normalization, model: bytes) -> bytes:
+    """Returns the section of a normaliser that retains all text: `identity`, or `nfc`.
 
-    SentencePiece has no table for NFC. A vocabulary reads the name, and composes text before it encodes it.
+    A vocabulary composes text by itself if the name is `nfc`. Other programs need the table of `model`.
     """
-    name = rule.name.encode()
-    return b"\x0a" + _number(len(name)) + name + b"\x20\x00"  # field 4, remove_extra_whitespaces: false
+    table = dict(protobuf_fields(normalizer_section(model))).get(2, b"")
+    parts = [_field(1, rule.name.encode())]
+    if isinstance(table, bytes) and table:
+        parts.append(_field(2, table))
+    return b"".join(parts) + b"\x20\x00"  # field 4, remove_extra_whitespaces: false
 
 
 def normalizer_section(model: bytes) -> bytes:

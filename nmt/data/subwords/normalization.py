@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nmt.data.subwords.model_file import normalizer_of
 from nmt.runtime.streams import log
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def of_side(texts: Sequence[str], vocabulary: Vocabulary) -> dict[str, Any]:
     pairs = zip(texts, vocabulary.normalized(texts), strict=True)
     changed = [(text, normal) for text, normal in pairs if text.strip(" ") != normal]
     return {
-        "rule": normalizer_of(vocabulary.model).name,
+        "rule": vocabulary.rule,
         "lines": len(texts),
         "changed": len(changed),
         "examples": [_around_change(*lines) for lines in changed[:NUM_EXAMPLES]],
@@ -66,7 +65,7 @@ def warn_of_changed_targets(facts: dict[str, Any], name: str) -> None:
         raw, normal = facts["examples"][0]
         log.warning(
             "The model can't write %.1f%% of %s as they are: its target is normalised (%s), such as %r to "
-            "%r. data.tokenizer.normalization.target=identity, in training, retains them.",
+            "%r. A model with new pieces and data.tokenizer.normalization.target=identity retains them.",
             100 * facts["changed"] / facts["lines"], name, facts["rule"], raw, normal,
         )  # fmt: skip
 

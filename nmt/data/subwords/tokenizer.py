@@ -35,8 +35,13 @@ JOINT_FILE, SOURCE_FILE, TARGET_FILE = "joint.spm", "source.spm", "target.spm"
 MAX_BYTES = 1 << 26  # of a model; a model of a million pieces has about 25 million
 _SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 
-# Characters that end a line, ring the bell or move the cursor; a model may write them.
+# Characters that end a line, ring the bell or move the cursor.
 _CONTROLS = {code: " " for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029) if code != 0x09}
+
+
+def one_line(text: str) -> str:
+    """Replaces each control character other than a tab by a space: a model may write any of them."""
+    return text.translate(_CONTROLS)
 
 
 class Tokenizer:
@@ -154,7 +159,7 @@ class Tokenizer:
         from them. Control characters other than tabs become spaces.
         """
         normal = [[i for i in map(int, sequence) if i >= NUM_SPECIAL] for sequence in ids]
-        return [text.translate(_CONTROLS) for text in self.target.decode(normal)]
+        return [one_line(text) for text in self.target.decode(normal)]
 
     def source_pieces_of(self, ids: Sequence[int]) -> list[str]:
         """Returns the pieces of the source side with these ids."""
@@ -187,7 +192,7 @@ class Tokenizer:
         if not normal:
             return [NO_WORD] * len(ids)
         text, begins = self.target.decoded_begins(normal)
-        words = iter(words_at(text, text.translate(_CONTROLS), begins))
+        words = iter(words_at(text, one_line(text), begins))
         return [next(words) if i >= NUM_SPECIAL else NO_WORD for i in ids]
 
     def save(self, folder: Path) -> None:

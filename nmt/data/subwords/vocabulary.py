@@ -66,6 +66,11 @@ class Vocabulary(ABC):
         """The number of pieces."""
         return len(self.names)
 
+    @property
+    def rule(self) -> str:
+        """The name of the rule by which text is normalised, such as `nmt_nfkc`."""
+        return normalizer_of(self.model).name
+
     @cached_property
     def scores(self) -> Mapping[str, float]:
         """The scores of the pieces into which words are segmented: no bytes, symbols or special pieces.

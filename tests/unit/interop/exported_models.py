@@ -20,7 +20,8 @@ def sentences(count: int, seed: int) -> list[str]:
     return [" ".join(chance.choices(WORDS, k=chance.randint(1, 20))) for _ in range(count)]
 
 
-LINES, REFERENCES = [*sentences(30, 1), "Größe 不 \t  x", "a"], [*sentences(30, 2), "不 ok", ""]
+LINES = [*sentences(30, 1), "Größe 不 \t  x", "a", "Ｆ"]
+REFERENCES = [*sentences(30, 2), "不 ok", "", "（不）\u00a0…  ½"]
 
 POST = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4)
 

@@ -78,7 +78,7 @@ EXPORTER_OF: dict[str, type[Exporter]] = {"ctranslate2": CTranslate2Exporter, "m
 def test_an_export_computes_the_same(format: str, name: str, bundle_of: BundleOf, tmp_path: Path) -> None:
     bundle = bundle_of(VARIANTS[name])
     parity = comparison(EXPORTER_OF[format](), bundle, bundle, tmp_path / "out")
-    assert parity.sentences == 32
+    assert parity.sentences == 33
     assert parity.largest_difference <= 1e-4
     assert parity.near_ties <= 2
 
@@ -134,6 +134,23 @@ def test_a_damaged_export_is_refused(
     damage(exported.model.state_dict())
     with pytest.raises(ParityError, match=r"^sentence \d+: the log-probability of token \d+ of "):
         comparison(EXPORTER_OF[format](), exported, original, tmp_path / "out")
+
+
+@pytest.mark.parametrize("format", EXPORTER_OF)
+def test_another_normaliser_of_the_target_is_refused(
+    format: str, bundle_of: BundleOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ids of the source and all scores are the same: only the text differs."""
+    bundle = bundle_of(POST)
+    tokenizer, load = bundle.tokenizer, EXPORTER_OF[format].load
+
+    def damaged(self: Exporter, folder: Path, quantization: str) -> Any:
+        (folder / "target.spm").write_bytes(tokenizer.source.model)
+        return load(self, folder, quantization)
+
+    monkeypatch.setattr(EXPORTER_OF[format], "load", damaged)
+    with pytest.raises(ParityError, match=r"^sentence 33: the text of a reference has '.*' in place of"):
+        comparison(EXPORTER_OF[format](), bundle, bundle, tmp_path / "out")
 
 
 def test_shifted_positions_are_refused(
@@ -248,7 +265,7 @@ def exported_card(output: Path, **options: Any) -> str:
     """Exports a model, and runs the example of its card; returns the card."""
     result = export(ExportConfig(output=str(output), **options, **files(output.parent)))
     assert json.loads((output / "export.json").read_text()) == result
-    assert result["compared_on"] == "a.en and a.de" and result["exact"]["sentences"] == 32
+    assert result["compared_on"] == "a.en and a.de" and result["exact"]["sentences"] == 33
     card = (output / "README.md").read_text()
     code = card.split("```python\n")[1].split("```")[0].replace("A sentence.", LINES[0])
     run = subprocess.run([sys.executable, "-c", code], cwd=output, capture_output=True, text=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from odd_letters import LINES
 
 from nmt.config import Segmentation, TokenizerConfig
-from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.learning import compositions, train_tokenizer
 from nmt.data.subwords.model_file import (
     normalizer_of,
     normalizer_section,
@@ -105,6 +105,27 @@ def test_a_target_in_nfc(tmp_path: Path) -> None:
     assert returned(tokenizer, [text, ""]) == [unicodedata.normalize("NFC", text), ""]
     assert len(tokenizer.target_word_numbers(text)) == len(tokenizer.encode_target([text])[0])
     assert tokenizer.target.normalized([text]) == [unicodedata.normalize("NFC", text)]
+
+
+def test_sentencepiece_alone_composes_a_target_in_nfc(tmp_path: Path) -> None:
+    """As an export does. NFC has no finite table: see `compositions`."""
+    tokenizer = learnt(tmp_path, normalization={"target": "nfc"})
+    composed = ["Tiếng Việt,  Ａ½ ㅋㅋ 각 ậ ộ", "\u212b \u1e69 क़"]
+    texts = [unicodedata.normalize("NFD", composed[0]), "A\u030a s\u0307\u0323 \u0958"]
+    texts += ["\u1ea1\u0302 a\u0302\u0323"]
+    processor = tokenizer.target_processor
+    decoded = processor.decode(processor.encode(texts))
+    assert decoded == [composed[0], "Å ṩ \u0915\u093c", "ậ ậ"]
+    assert processor.encode(texts) == tokenizer.encode_target(texts)
+
+
+def test_compositions() -> None:
+    table = dict(compositions())
+    assert table["a\u0302\u0323"] == table["a\u0323\u0302"] == table["â\u0323"] == "ậ"
+    assert table["\u1100\u1161\u11a8"] == table["가\u11a8"] == "각"
+    assert table["\u0958"] == "\u0915\u093c" and table["\u212b"] == "Å"
+    assert not table.keys() & set(table.values())
+    assert all(unicodedata.normalize("NFC", form) == composed for form, composed in table.items())
 
 
 LETTERS = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029")
