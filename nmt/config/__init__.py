@@ -10,6 +10,7 @@ from nmt.config.commands import folders as folders
 from nmt.config.data import CleaningConfig as CleaningConfig
 from nmt.config.data import CorpusConfig as CorpusConfig
 from nmt.config.data import DataConfig as DataConfig
+from nmt.config.data import Extension as Extension
 from nmt.config.data import HubConfig as HubConfig
 from nmt.config.data import Normalization as Normalization
 from nmt.config.data import PairsConfig as PairsConfig

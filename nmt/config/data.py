@@ -31,6 +31,14 @@ class Normalization(Enum):
     nfc = "nfc"
 
 
+class Extension(Enum):
+    """Whether the vocabulary of another model gets new pieces, which are learnt from the new text."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
 SIDE_NORMALIZATION = {"source": "nmt_nfkc", "target": "identity"}
 """The default of `data.tokenizer.normalization`."""
 
@@ -138,8 +146,14 @@ class TokenizerConfig(Section, key="data.tokenizer."):
     """Largest number of pairs from which the pieces are learnt. A larger corpus is sampled, the same way each
     time. Fewer pairs are used if they exceed 100 MB of text."""
     path: str | None = path_field("folder", None)
-    """Model folder, run folder or `hf://OWNER/NAME` whose pieces are reused. No pieces are learnt then, and
-    the other options of the tokenizer are ignored."""
+    """Model folder, run folder or `hf://OWNER/NAME` whose pieces are reused, with their normalisation. The
+    other options of the tokenizer have no effect then, except those of new pieces: `extend`,
+    `character_coverage`, `user_symbols` and `sample_pairs`."""
+    extend: Extension = Extension.auto
+    """Whether the vocabulary of `path` or `start_from` gets new pieces after its own, whose ids stay.
+    `always`: for all tags, `user_symbols` and characters that it lacks. `never`: a missing tag or symbol is
+    an error, and missing characters are written as bytes. `auto`: with `start_from` as `always` if a tag or
+    symbol is missing or more than 3% of the pieces of a side are bytes, else as `never`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from nmt.config import DataConfig, Precision, TrainConfig
+from nmt.config import DataConfig, Extension, Precision, TrainConfig
 from nmt.config.checks import check_language
 from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.corpora.hub import with_commits
+from nmt.data.preparation.given_vocabulary import check_given_symbols
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import write_data_report
 from nmt.decoding.processors import configured_processors
@@ -50,7 +51,13 @@ from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
 from nmt.training.state.recovery import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
-from nmt.training.state.warm_start import check_frozen, start_fingerprint, start_plugins, with_vocabulary
+from nmt.training.state.warm_start import (
+    check_frozen,
+    start_fingerprint,
+    start_plugins,
+    with_tokenizer_options,
+    with_vocabulary,
+)
 from nmt.training.trainer import Trainer, open_checkpoints
 from nmt.training.update.objective import build_objective
 from nmt.training.update.optimizer import check_optimizer
@@ -274,6 +281,7 @@ def _checked_and_prepared(
         check_names(config)
     if not folder.holds_checkpoints():  # a run that began earlier keeps its names
         check_languages(config.data)
+        check_given_symbols(config.data)
     keys = [*validation_metrics(config), *config.evaluation.metrics]
     config = folder.with_choices(config)
     folder.check(config)
@@ -287,8 +295,10 @@ def _checked_and_prepared(
         metrics_for(config.data.target_lang, config.evaluation, keys)
         warn_of_words("data.target_lang", config.data.target_lang, keys)
     prepared = prepare(config.data)
-    pieces = replace(config.data.tokenizer, vocab_size=prepared.vocab_size)
-    config = replace(config, data=replace(config.data, tokenizer=pieces))
+    config = with_tokenizer_options(config, vocab_size=prepared.vocab_size)
+    if config.data.tokenizer.path is not None and config.data.tokenizer.extend is Extension.auto:
+        chosen = Extension.always if prepared.is_extended else Extension.never
+        config = with_tokenizer_options(config, extend=chosen)
     if not config.prepare_only:
         for text in filter(None, (prepared.valid, prepared.test)):
             for target_lang in dict.fromkeys([text.target_lang, *text.target_langs]):

@@ -12,6 +12,7 @@ from toy import toy_config, write_toy
 from nmt.bundle import load_bundle, read_weights
 from nmt.config import (
     CorpusConfig,
+    Extension,
     Norm,
     PositionsConfig,
     SplitConfig,
@@ -127,7 +128,9 @@ def test_another_vocabulary_is_told(base: Path, tmp_path: Path) -> None:
 
 
 def test_a_tag_the_vocabulary_lacks_is_told(base: Path, tmp_path: Path) -> None:
-    config = with_vocabulary(started(base, tmp_path / "run", tag="<b>"))
+    given = started(base, tmp_path / "run", tag="<b>")
+    fixed = replace(given.data.tokenizer, extend=Extension.never)
+    config = with_vocabulary(replace(given, data=replace(given.data, tokenizer=fixed)))
     with pytest.raises(
         UserError, match=r"data\.train\.tag=<b>: the vocabulary of .* has no such piece, only <a>"
     ):

@@ -116,7 +116,10 @@ def check_pieces(sources: Sequence[Source], pieces: Collection[str], path: str) 
         if source.tag is not None and source.tag not in pieces:
             key = f"data.train.corpora.{source.name}.tag" if source.name else "data.train.tag"
             others = f", only {', '.join(pieces)}" if pieces else ""
-            raise UserError(f"{key}={source.tag}: the vocabulary of {path} has no such piece{others}")
+            raise UserError(
+                f"{key}={source.tag}: the vocabulary of {path} has no such piece{others}. "
+                "Set data.tokenizer.extend=always."
+            )
 
 
 def first_words(texts: Iterable[str]) -> set[str]:

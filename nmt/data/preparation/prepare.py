@@ -10,7 +10,7 @@ from typing import Any
 
 import sentencepiece as spm
 
-from nmt.config import DataConfig, TokenizerConfig
+from nmt.config import DataConfig, Extension, TokenizerConfig
 from nmt.copying.strings import PLACEHOLDERS, VERSION, mask_pair
 from nmt.data.cache import cache_errors, cached_or_built, fingerprint, forget_unused
 from nmt.data.cleaning.clean_text import (
@@ -25,21 +25,16 @@ from nmt.data.cleaning.clean_text import (
 from nmt.data.cleaning.cleaner import CleaningReport, Rule, build_rules, rule_facts
 from nmt.data.corpora.corpus import HeldOut, is_given, read_held_out
 from nmt.data.corpora.mixture import mean_draws
-from nmt.data.corpora.sources import (
-    Source,
-    check_pieces,
-    check_tags,
-    known_tags,
-    open_sources,
-    without_tag,
-)
+from nmt.data.corpora.sources import Source, check_tags, known_tags, open_sources, without_tag
 from nmt.data.preparation.encoding import Encoder, encoder_fingerprint, masked_lines
+from nmt.data.preparation.given_vocabulary import given_vocabulary, has_many_bytes
 from nmt.data.preparation.samples import pairs_for_pieces, samples_of
 from nmt.data.preparation.source_text import FINGERPRINT, NUM_LINES, text_facts
 from nmt.data.store import Shard, Store
 from nmt.data.subwords import normalization
+from nmt.data.subwords.extension import extended
 from nmt.data.subwords.learning import num_characters, recommended_size, train_tokenizer
-from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.runtime.files import cache_folder, expanded
 from nmt.runtime.lazy import cached_property
@@ -64,6 +59,7 @@ class Prepared:
         report: the content of `results.json["data"]`. The same data and options give the same report.
         fingerprint: identifies the training pairs and their segmentation into pieces.
         vocab_size: `data.tokenizer.vocab_size`, or the number chosen for `auto`.
+        given: the tokenizer of `data.tokenizer.path`.
     """
 
     tokenizer: Tokenizer
@@ -74,6 +70,12 @@ class Prepared:
     report: dict[str, Any]
     fingerprint: str
     vocab_size: int = 0
+    given: Tokenizer | None = None
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether the vocabulary is that of `data.tokenizer.path` with new pieces."""
+        return self.given is not None and self.given.fingerprint != self.tokenizer.fingerprint
 
 
 def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool = False) -> Prepared:
@@ -90,14 +92,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         UserError: data are missing or damaged, the cache can't be written, or no pairs remain after cleaning.
     """
     sources = open_sources(config)
-    existing = None
-    if config.tokenizer.path is not None:
-        existing = find_tokenizer(config.tokenizer.path)
-        check_pieces(sources, existing.source_symbols, config.tokenizer.path)
-        _check_placeholders(config, existing)
-        config = replace(
-            config, tokenizer=replace(config.tokenizer, user_symbols=list(existing.source_symbols))
-        )
+    config, existing = given_vocabulary(config, sources)
     held_out = {"valid": read_held_out(config.valid, config, "data.valid")}
     if is_given(config.test):
         held_out["test"] = read_held_out(config.test, config, "data.test")
@@ -142,17 +137,8 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         report=report,
         fingerprint=report["fingerprint"],
         vocab_size=stages.tokenizer_options.vocab_size,
+        given=existing,
     )
-
-
-def _check_placeholders(config: DataConfig, existing: Tokenizer) -> None:
-    """Checks that the vocabulary of `data.tokenizer.path` has placeholders if `data.placeholders` is on."""
-    if config.placeholders != bool(existing.placeholders):
-        has, wanted = ("has", "true") if existing.placeholders else ("has no", "false")
-        raise UserError(
-            f"data.placeholders={str(config.placeholders).lower()}: the vocabulary of "
-            f"{config.tokenizer.path} {has} placeholders. Set data.placeholders={wanted}."
-        )
 
 
 class _Stages:
@@ -184,6 +170,7 @@ class _Stages:
         ]
         self._text_fingerprints = list(map(self._text_fingerprint, sources, self._rules))
         self._tags = tags
+        self._new_symbols = [tag for tag in tags if existing and tag not in existing.source_symbols]
 
     @cached_property
     def tokenizer_options(self) -> TokenizerConfig:
@@ -195,7 +182,7 @@ class _Stages:
 
     def _vocab_size(self) -> int:
         if self._existing is not None:
-            return self._existing.source_vocab_size
+            return self.tokenizer().source_vocab_size
         joint, coverage = self._config.tokenizer.joint, self._config.tokenizer.character_coverage
 
         def build(part: Path) -> dict[str, Any]:
@@ -221,23 +208,44 @@ class _Stages:
     def _tokenizer_folder(self) -> Path:
         """Its name identifies the given tokenizer, or everything that the training depends on."""
         if self._existing is not None:
-            return self._folder("tokenizer", fingerprint([FORMAT, self._existing.fingerprint]))
+            given, own = [FORMAT, self._existing.fingerprint], self._config.tokenizer
+            if self._extends:
+                given += [spm.__version__, self._mixture, self._new_symbols, *self._placeholder_facts]
+                given += [own.character_coverage, own.sample_pairs]
+            return self._folder("tokenizer", fingerprint(given))
         facts = [FORMAT, spm.__version__, self._mixture, asdict(self.tokenizer_options)]
         return self._folder("tokenizer", fingerprint([*facts, *self._placeholder_facts]))
 
-    def tokenizer(self) -> Tokenizer:
-        """Trains the tokenizer, or copies the given tokenizer."""
+    @cached_property
+    def _extends(self) -> bool:
+        """Whether the given vocabulary gets new pieces."""
+        existing, extend = self._existing, self._config.tokenizer.extend
+        if existing is None or extend is not Extension.auto or self._new_symbols:
+            return existing is not None and extend is not Extension.never
 
         def build(part: Path) -> dict[str, Any]:
-            if self._existing is not None:
+            samples = [text.sample(normalization.SAMPLE_PAIRS) for text in self._nonempty_texts()]
+            return {"many": has_many_bytes(map(self._masked, samples), existing)}
+
+        facts = [FORMAT, existing.fingerprint, self._text_fingerprints, *self._placeholder_facts]
+        return bool(cached_or_built(self._folder("bytes", fingerprint(facts)), build)["many"])
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        return self._masked(pairs_for_pieces(self._nonempty_texts(), self._config))
+
+    def _masked(self, pairs: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        return (mask_pair(*pair)[:2] for pair in pairs) if self._config.placeholders else pairs
+
+    def tokenizer(self) -> Tokenizer:
+        """Trains the tokenizer, or copies or extends the given tokenizer."""
+
+        def build(part: Path) -> dict[str, Any]:
+            if self._existing is None:
+                train_tokenizer(self._pairs, self.tokenizer_options, part)
+            elif self._extends:
+                extended(self._existing, self._pairs, self._new_symbols, self._config.tokenizer).save(part)
+            else:
                 self._existing.save(part)
-                return {}
-
-            def pairs() -> Iterator[tuple[str, str]]:
-                sample = pairs_for_pieces(self._nonempty_texts(), self._config)
-                return (mask_pair(*pair)[:2] for pair in sample) if self._config.placeholders else sample
-
-            train_tokenizer(pairs, self.tokenizer_options, part)
             return {}
 
         cached_or_built(self._tokenizer_folder, build, checked=self._checked)
@@ -249,13 +257,12 @@ class _Stages:
 
         def build(part: Path) -> dict[str, Any]:
             samples = samples_of(self._nonempty_texts(), self._config, NUM_LINES)
-            return text_facts(
-                [
-                    (without_tag(source, self._tags), lang)
-                    for pairs, lang in zip(samples, languages, strict=True)
-                    for source, _ in pairs
-                ]
-            )
+            lines = [
+                (without_tag(source, self._tags), lang)
+                for pairs, lang in zip(samples, languages, strict=True)
+                for source, _ in pairs
+            ]
+            return text_facts(lines)
 
         facts = [FORMAT, self._mixture, languages, self._tags, *FINGERPRINT]
         return cached_or_built(self._folder("facts", fingerprint(facts)), build, checked=self._checked)

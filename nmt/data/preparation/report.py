@@ -16,6 +16,7 @@ from nmt.data.preparation.prepare import Prepared
 from nmt.data.preparation.report_page import page
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Store
+from nmt.data.subwords.extension import MOST_BYTES
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import NUM_SPECIAL, Vocabulary
 from nmt.runtime.arrays import Array
@@ -45,6 +46,8 @@ def write_data_report(prepared: Prepared, folder: Path) -> None:
         temporary.write_text(page(report), encoding="utf-8", newline="\n")
     with replaced(folder / JSON_FILE) as temporary:  # last, because it implies that both files exist
         temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for warning in report["warnings"]:
+        log.warning("%s", warning)
     log.info("data report: %s", folder / HTML_FILE)
 
 
@@ -86,7 +89,21 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
         "ratios": {"edges": ratio_edges(), "counts": counts.ratio_counts.tolist()},
         "sample": list(kept_pairs(prepared.train, tokenizer, corpora)),
         "vocabularies": _vocabularies(counts, tokenizer),
+        "warnings": [*_warnings_of_bytes({"source": source, "target": target}, prepared)],
     }
+
+
+def _warnings_of_bytes(sides: dict[str, dict[str, Any]], prepared: Prepared) -> Iterator[str]:
+    """Yields a sentence for each side that has many bytes, with the option that gives it pieces."""
+    fix = "raise data.tokenizer.character_coverage"
+    if prepared.given is not None and not prepared.is_extended:
+        fix = "set data.tokenizer.extend=always" if prepared.given.can_be_extended else "train new pieces"
+    for side, facts in sides.items():
+        if facts["byte_share"] > MOST_BYTES:
+            yield (
+                f"{100 * facts['byte_share']:.1f}% of the {side} pieces are bytes: the vocabulary lacks "
+                f"characters of this text, which is then learnt badly. To learn pieces for them, {fix}."
+            )
 
 
 def _vocabularies(counts: Counts, tokenizer: Tokenizer) -> dict[str, Any]:

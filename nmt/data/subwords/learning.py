@@ -46,6 +46,8 @@ _MULTIPLE = 1000
 _TRAINING_THREADS = 8
 # The time for text without spaces is quadratic in its length, and such long texts are dropped anyway.
 _MAX_CHARACTERS = 4000
+NUM_RESERVED = 4 + 256
+"""Pieces of every model: the special pieces and the bytes."""
 _FEWEST_PIECES = 400  # of a model of few letters: the special pieces, the bytes, and room for the letters
 
 
@@ -145,10 +147,28 @@ def compositions() -> Iterator[tuple[str, str]]:
 
 
 def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
+    model = train_model(texts, config, side)
+    size = SentencePieceVocabulary(model).size
+    if size < config.vocab_size:
+        log.warning(
+            "data.tokenizer.vocab_size=%d: the text of %s allows only %d pieces. The vocabulary size is %d.",
+            config.vocab_size, side, size, size,
+        )  # fmt: skip
+    return model
+
+
+def train_model(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
+    """Returns a SentencePiece model of at most `vocab_size` pieces, learnt from texts.
+
+    `side` is the name of the text in messages. Text without a rule for both sides must be normalised already.
+
+    Raises:
+        UserError: there is no text, or the vocabulary is too small for the characters.
+    """
     rule = config.rule_of_both
     try:
         with _default_stop_signals():
-            model = _fit(
+            return _fit(
                 (text[:_MAX_CHARACTERS] for text in texts),
                 model_type=config.segmentation.value,
                 vocab_size=config.vocab_size,
@@ -162,13 +182,6 @@ def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
             )
     except RuntimeError as error:
         raise UserError(_training_error(str(error), config, side)) from error
-    size = SentencePieceVocabulary(model).size
-    if size < config.vocab_size:
-        log.warning(
-            "data.tokenizer.vocab_size=%d: the text of %s allows only %d pieces. The vocabulary size is %d.",
-            config.vocab_size, side, size, size,
-        )  # fmt: skip
-    return model
 
 
 def _fit(texts: Iterable[str], **options: Any) -> bytes:

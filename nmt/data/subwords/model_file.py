@@ -7,12 +7,14 @@ in sentencepiece_model.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from struct import pack
 
 from nmt.config import Normalization, Segmentation
 
 _TRAINER, _NORMALIZER = 2, 3
+_USER_SYMBOL = 31  # a field of the trainer's section
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,23 @@ def normalizer_section(model: bytes) -> bytes:
 
 def with_normalizer(model: bytes, section: bytes) -> bytes:
     """Returns a model with the same pieces and another normaliser."""
-    own = submessage(model, _NORMALIZER)
-    before, found, after = model.rpartition(_field(_NORMALIZER, own))
+    return _with_section(model, _NORMALIZER, section)
+
+
+def with_pieces(model: bytes, symbols: Iterable[str], scores: Mapping[str, float]) -> bytes:
+    """Returns a model with more pieces after its own: user symbols, then pieces with scores."""
+    names = [symbol.encode() for symbol in symbols]
+    trainer = submessage(model, _TRAINER) + b"".join(_field(_USER_SYMBOL, name) for name in names)
+    pieces = [_field(1, name) + b"\x18\x04" for name in names]  # field 3, type: USER_DEFINED
+    pieces += [_field(1, name.encode()) + b"\x15" + pack("<f", score) for name, score in scores.items()]
+    return _with_section(model, _TRAINER, trainer) + b"".join(_field(1, piece) for piece in pieces)
+
+
+def _with_section(model: bytes, number: int, section: bytes) -> bytes:
+    before, found, after = model.rpartition(_field(number, submessage(model, number)))
     if not found:
-        raise ValueError("it has no normaliser")
-    return before + _field(_NORMALIZER, section) + after
+        raise ValueError("it lacks the options of its training or its normaliser")
+    return before + _field(number, section) + after
 
 
 def have_same_pieces(model: bytes, other: bytes) -> bool:
@@ -88,7 +102,7 @@ def _number(value: int) -> bytes:
 def user_symbols(model: bytes) -> list[str]:
     """Reads `trainer_spec.user_defined_symbols` (fields 2 and 31 of sentencepiece_model.proto)."""
     fields = protobuf_fields(submessage(model, _TRAINER))
-    return [value.decode() for number, value in fields if number == 31 and isinstance(value, bytes)]
+    return [value.decode() for number, value in fields if number == _USER_SYMBOL and isinstance(value, bytes)]
 
 
 def segmentation_of(model: bytes) -> Segmentation:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import sentencepiece as spm
 
@@ -64,6 +64,8 @@ class Tokenizer:
         ValueError: a model is damaged, or `train_tokenizer` did not create it.
     """
 
+    can_be_extended: ClassVar[bool] = True
+    """Whether new pieces can be added, since every text has pieces and each of them stands for its text."""
     source: Vocabulary
     """The pieces of the source side."""
     target: Vocabulary
@@ -246,6 +248,8 @@ class MarianTokenizer(Tokenizer):
     Raises:
         ValueError: a model is damaged, or a list has the same piece twice.
     """
+
+    can_be_extended: ClassVar[bool] = False
 
     def __init__(
         self, models: tuple[bytes, bytes], source_names: Sequence[str], target_names: Sequence[str] | None

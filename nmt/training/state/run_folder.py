@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt.bundle import MOST_RESULTS, checked_results, read_config
-from nmt.config import Normalization, Resume, TrainConfig
+from nmt.config import Extension, Normalization, Resume, TrainConfig
 from nmt.config.checks import shortened
 from nmt.config.data import SIDE_NORMALIZATION
 from nmt.config.storage import to_plain, to_yaml
@@ -64,7 +64,7 @@ _CHANGEABLE = frozenset(
 _CHOSEN = ("data.max_tokens", "data.tokenizer.vocab_size", "training.precision")
 """Options whose `auto` is replaced by what is found in the data or on the machine."""
 
-_HALF_RESIDUAL = "training.half_residual"
+_HALF_RESIDUAL, _EXTEND = "training.half_residual", "data.tokenizer.extend"
 
 
 class RunFolder:
@@ -310,6 +310,8 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
     options = dict(_flat(to_plain(config), ""))
     # Missing in the file of a run that began before there was a choice; every other run records it.
     options[_HALF_RESIDUAL] = bool(options[_HALF_RESIDUAL])
+    if options[_EXTEND] == "auto":
+        options[_EXTEND] = "never"
     if config.data.train.corpora:
         options["data.train.corpora"] = list(config.data.train.corpora)  # the order matters too
     if chosen := [name for name, values in config.decoding.processors.items() if values is not None]:
@@ -327,6 +329,8 @@ def options_before_choices(saved: TrainConfig, new: TrainConfig) -> dict[str, An
     unresolved = [key for key in _CHOSEN if new_options[key] == "auto"]
     if new.training.half_residual is None:
         unresolved.append(_HALF_RESIDUAL)
+    if new.data.tokenizer.extend is Extension.auto:
+        unresolved.append(_EXTEND)
     return {**fixed_options(saved), **{key: new_options[key] for key in unresolved}}
 
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from nmt.bundle import load_weights, read_config, read_model_weights
-from nmt.config import TrainConfig
+from nmt.config import Extension, TrainConfig
 from nmt.config.checks import shortened
 from nmt.data.preparation.prepare import Prepared
+from nmt.data.subwords.extension import is_extension
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, build_model
@@ -24,6 +25,7 @@ from nmt.runtime.model_files import WEIGHTS, config_file, pieces_folder
 from nmt.runtime.os_errors import read_errors
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log
+from nmt.training.state.new_pieces import FEW_PIECES, sides_of_weights, with_new_pieces
 from nmt.training.state.run_folder import fixed_options
 from nmt.training.update.optimizer import trained_parameters
 
@@ -49,14 +51,30 @@ def initial_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
     model = new_model(config, prepared)
     if config.start_from is not None:
         folder = find_model_folder(config.start_from, _KEY)
-        if Tokenizer.load(pieces_folder(folder)).fingerprint != prepared.tokenizer.fingerprint:
-            raise UserError(
-                f"{_KEY}={config.start_from}: the weights belong to another vocabulary than that of "
-                f"data.tokenizer.path={config.data.tokenizer.path}. Leave that option out."
-            )
-        load_weights(model, read_model_weights(folder), folder / WEIGHTS)
+        weights = read_model_weights(folder)
+        old, new = Tokenizer.load(pieces_folder(folder)), prepared.tokenizer
+        if old.fingerprint != new.fingerprint:
+            if not is_extension(new, old):
+                raise UserError(
+                    f"{_KEY}={config.start_from}: the weights belong to another vocabulary than that of "
+                    f"data.tokenizer.path={config.data.tokenizer.path}. Leave that option out."
+                )
+            weights = with_new_pieces(weights, model, old, new)
+        load_weights(model, weights, folder / WEIGHTS)
     freeze(model, config.training.freeze)
+    if prepared.is_extended:
+        _warn_of_frozen_pieces(model)
     return model
+
+
+def _warn_of_frozen_pieces(model: Seq2Seq) -> None:
+    trained = dict(model.named_parameters())
+    frozen = [name for name in sides_of_weights(model) if name in trained and not trained[name].requires_grad]
+    if frozen:
+        log.warning(
+            "training.freeze: %s is frozen, so the new pieces of the vocabulary are not learnt. Train it.",
+            " ".join(frozen),
+        )
 
 
 def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> TrainConfig:
@@ -64,7 +82,8 @@ def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> Tr
 
     A model on the hub gets the commit of this moment.
 
-    A resumed run retains the commits of its options, `begun`.
+    A resumed run retains the commits of its options, `begun`, and its choice for
+    `data.tokenizer.extend=auto`.
 
     Raises:
         UserError: `start_from` is not a model, or one of another shape.
@@ -73,6 +92,12 @@ def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> Tr
     start = _pinned(_KEY, config.start_from, start_begun)
     path = _pinned("data.tokenizer.path", config.data.tokenizer.path, path_begun)
     config = _with_paths(config, start, path)
+    if config.data.tokenizer.extend is Extension.auto and (path or start):
+        # `auto` in the options of a run that can be resumed: it began before there was a choice.
+        chosen = begun.data.tokenizer.extend if begun else Extension.auto
+        if chosen is Extension.auto and (begun or start is None):
+            chosen = Extension.never
+        config = with_tokenizer_options(config, extend=chosen)
     if config.start_from is None:
         return config
     folder = find_model_folder(config.start_from, _KEY)
@@ -109,8 +134,13 @@ def _pinned(key: str, path: str | None, begun: str | None) -> str | None:
 
 
 def _with_paths(config: TrainConfig, start: str | None, vocabulary: str | None) -> TrainConfig:
-    tokenizer = replace(config.data.tokenizer, path=vocabulary)
-    return replace(config, start_from=start, data=replace(config.data, tokenizer=tokenizer))
+    return with_tokenizer_options(replace(config, start_from=start), path=vocabulary)
+
+
+def with_tokenizer_options(config: TrainConfig, **changes: Any) -> TrainConfig:
+    """Returns the options with other values in the section `data.tokenizer`."""
+    tokenizer = replace(config.data.tokenizer, **changes)
+    return replace(config, data=replace(config.data, tokenizer=tokenizer))
 
 
 def _as_given(value: Any) -> str:
@@ -170,10 +200,7 @@ def check_frozen(config: TrainConfig) -> None:
         UserError: see `freeze`.
     """
     if config.training.freeze:
-        freeze(build_model(config.model, _FEW_PIECES, _FEW_PIECES), config.training.freeze)
-
-
-_FEW_PIECES = 300
+        freeze(build_model(config.model, FEW_PIECES, FEW_PIECES), config.training.freeze)
 
 
 def in_numbers(model: Seq2Seq) -> str:
