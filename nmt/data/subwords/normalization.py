@@ -65,7 +65,7 @@ def warn_of_changed_targets(facts: dict[str, Any], name: str) -> None:
         raw, normal = facts["examples"][0]
         log.warning(
             "The model can't write %.1f%% of %s as they are: its target is normalised (%s), such as %r to "
-            "%r. A model with new pieces and data.tokenizer.normalization.target=identity retains them.",
+            "%r. A new model with data.tokenizer.normalization.target=identity retains them.",
             100 * facts["changed"] / facts["lines"], name, facts["rule"], raw, normal,
         )  # fmt: skip
 

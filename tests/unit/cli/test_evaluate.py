@@ -103,7 +103,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     for side, ending in (("source", "en"), ("target", "de")):
         (tmp_path / f"pets.{ending}").write_text(f"a pet of the {side}\n")
         record[side] = [file_facts(tmp_path / f"pets.{ending}")]
-    unchanging = SimpleNamespace(model=b"", normalized=list)
+    unchanging = SimpleNamespace(rule="identity", normalized=list)
     tokenizer = SimpleNamespace(source_symbols={"<2fr>": 4}, target=unchanging)
     results = {"data": {"test": record}}
     bundle = SimpleNamespace(

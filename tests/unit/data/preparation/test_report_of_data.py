@@ -166,7 +166,7 @@ def test_what_normalisation_changes(
         normalization.warn_of_changed_targets(one_name, "the target lines")
     assert caplog.messages == [
         "The model can't write 66.7% of the target lines as they are: its target is normalised (nmt_nfkc), "
-        "such as '他说：“好”' to '他说:“好”'. data.tokenizer.normalization.target=identity, in training, "
+        "such as '他说：“好”' to '他说:“好”'. A new model with data.tokenizer.normalization.target=identity "
         "retains them."
     ]
 
