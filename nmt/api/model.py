@@ -124,8 +124,9 @@ class Model:
         """Translates lines, each into one line, or one line given as a string.
 
         Args:
-            lines: raw text, one sentence a line. Line ends are ignored, so an open file is accepted. The
-                translation of a blank line is empty.
+            lines: raw text. Line ends are ignored, so an open file is accepted. The translation of a blank
+                line is empty. The sentences of a line are translated one by one if they are more, or the line
+                is longer, than in the training; `split_sentences=True` or `False` decides for all lines.
             progress: whether to show a progress bar on standard error.
             constraints: for each line a list of the phrases that its translation must contain.
             terminology: a file of required translations, as for `nmt-translate`.
@@ -167,8 +168,9 @@ class Model:
 
         Returns:
             For each line its translations, best first. Each has a `text` and a `score`: the natural logarithm
-            of its probability, divided by the length penalty. With `alignments`, its `alignment` has pairs of
-            source word and target word, from 0. A short line may have fewer than `nbest`.
+            of its probability, divided by the length penalty; of several sentences, the mean. With
+            `alignments`, its `alignment` has pairs of source word and target word, from 0. A short line may
+            have fewer than `nbest`.
 
         Raises:
             UserError: as for `translate`; or a model has no attention to the source.

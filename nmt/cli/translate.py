@@ -8,14 +8,16 @@
 On a terminal, a line that begins with a colon is a command: :nbest 3, :beam 8, :prefix TEXT, :score and
 :attention change the settings. :help lists the commands.
 
-Each input line gives one output line. With scores=true it is SCORE<TAB>TRANSLATION; the score is the
-length-normalised log-probability. With decoding.nbest=N or decoding.samples=N each input line gives N output
-lines, best first: NUMBER<TAB>SCORE<TAB>TRANSLATION; the number is that of the input line, from 1. If there
-are fewer than N translations, the remaining lines have the score -inf and no text.
+Each input line gives one output line. If it has more sentences than the training lines of the model, they are
+translated one by one; decoding.split_sentences=true or false decides for all lines. With scores=true it is
+SCORE<TAB>TRANSLATION; the score is the length-normalised log-probability. With decoding.nbest=N or
+decoding.samples=N each input line gives N output lines, best first: NUMBER<TAB>SCORE<TAB>TRANSLATION; the
+number is that of the input line, from 1. If there are fewer than N translations, the remaining lines have the
+score -inf and no text.
 
 format=jsonl reads and writes JSON Lines: {"text": ..., "prefix": ..., "constraints": [...], "tag": ...} gives
-{"translation": ..., "score": ...} and, for several translations, "nbest". column=2 translates the second
-column of tab-separated values and appends the translation.
+{"translation": ..., "score": ...}, "nbest" for several translations, and "parts" for several sentences.
+column=2 translates the second column of tab-separated values and appends the translation.
 
 With terminology=FILE, a file of lines SOURCE TERM<TAB>TARGET TERM, each occurrence of a source term in a line
 adds its target term to the translation. A line whose translation lacks a target term is logged.

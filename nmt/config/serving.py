@@ -24,9 +24,10 @@ class LimitsConfig(Section, key="limits."):
     characters: int = bounded(100_000, between(1, 1 << 30))
     """Most characters of all texts of a request. More have the answer 413."""
     sentences: int = bounded(2_000, between(1, 1_000_000))
-    """Most lines of all texts of a request. More have the answer 413."""
+    """Most lines, and most sentences, of all texts of a request. More have the answer 413."""
     waiting_sentences: int = bounded(10_000, between(1, 100_000_000))
-    """Most lines that wait for translation. If a request does not fit, the answer is 503 with Retry-After."""
+    """Most sentences that wait for translation. If a request does not fit, the answer is 503 with
+    Retry-After."""
     connections: int = bounded(512, between(1, 1_000_000))
     """Most open connections. A further one has the answer 503 and is closed."""
     header_bytes: int = bounded(32_768, between(1024, 1 << 20))

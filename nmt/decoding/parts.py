@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from nmt.data.corpora.sources import without_tag
+from nmt.data.sentences import BREAK, Span, joins_without_space, sentence_spans
 from nmt.decoding.facts import TextFacts
-from nmt.decoding.sentences import BREAK, Span, joins_without_space, sentence_spans
 from nmt.decoding.translation import Translation
 from nmt.languages import language_of
 

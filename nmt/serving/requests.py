@@ -261,6 +261,11 @@ def _line(translation: Translation, attention: bool) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "translations": [_hypothesis(hypothesis, attention) for hypothesis in translation.hypotheses]
     }
+    if translation.parts:
+        fields["parts"] = [
+            {"source": part.source, "text": part.text, "score": round(part.score, 5)}
+            for part in translation.parts
+        ]
     if attention:
         fields["pieces"] = list(translation.source_pieces)
     return fields

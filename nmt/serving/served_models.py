@@ -25,6 +25,7 @@ from nmt.interop import ENGINES
 from nmt.runtime.workers import WorkerPool
 
 if TYPE_CHECKING:
+    from nmt.decoding.parts import Parts
     from nmt.decoding.translation import Translation
     from nmt.decoding.translator import Translator
 
@@ -99,8 +100,16 @@ class ServedModel:
         size = decoding_of(self._default.config, options).sentences_per_batch
         return min(size, _ATTENTION_LINES) if options.attention else size
 
+    def divide(self, lines: Sequence[str]) -> Sequence[Parts]:
+        """Divides lines into the parts that `translate` translates one by one."""
+        return self._default.divide(lines)
+
+    def join(self, divided: Sequence[Parts], translations: Sequence[Translation]) -> Sequence[Translation]:
+        """Returns the translations of lines from those of all their parts, in order."""
+        return self._default.join(divided, translations)
+
     def translate(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
-        """Returns the translation of each line, in order.
+        """Returns the translation of each line, or part of a line, in order.
 
         Raises:
             UserError: a batch does not fit into memory, or the model is damaged.
@@ -126,7 +135,7 @@ class ServedModel:
 
     def _work(self, job: _Job) -> Sequence[Translation]:
         lines, options = job
-        return self._translator(options).translate(lines, attention=options.attention)
+        return self._translator(options).translate_parts(lines, attention=options.attention)
 
     def _set_up(self) -> Callable[[_Job], Sequence[Translation]]:
         """Runs in a worker process."""
@@ -169,6 +178,8 @@ def load_served_models(config: ServeConfig) -> list[ServedModel]:
                 )
             owners[pair] = name
             decoding = replace(loaded.decoding, **(_changed(first, config) | _PLAIN))
+            if decoding.split_sentences == "auto":  # a client sends any text, not the lines of a file
+                decoding = replace(decoding, split_sentences=True)
             models.append(ServedModel(loaded.translator(decoding), *pair, loaded.threads))
     except BaseException:
         for model in models:

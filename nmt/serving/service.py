@@ -83,7 +83,7 @@ class Service:
 
         Raises:
             HTTPException: the languages are unknown, or there is no attention (400), the queue is full (503),
-                the time is over (504), or the translation failed (500).
+                there are too many sentences (413), the time is over (504), or the translation failed (500).
             ClientDisconnect: the client has closed the connection.
         """
         model, lines = self._model_of(request), request.lines
@@ -91,7 +91,11 @@ class Service:
             raise HTTPException(400, "attention: the engine of this server has none.")
         if not lines:
             return []
-        ticket = Ticket(lines, request.options)
+        divided = model.divide(lines)
+        parts = [text for parts in divided for text in parts.texts]
+        if len(parts) > (most := self._limits.sentences):
+            raise HTTPException(413, f"q: has {len(parts):,} sentences, and at most {most:,} are allowed.")
+        ticket = Ticket(parts, request.options)
         batcher = self._batchers[model]
         try:
             batcher.submit(ticket)
@@ -114,7 +118,7 @@ class Service:
             raise HTTPException(
                 500, str(error) if isinstance(error, UserError) else "The translation failed."
             )
-        return results.result()
+        return model.join(divided, results.result())
 
     def close(self) -> None:
         """Translates what waits, then ends the threads and the models."""

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from typing import Any
 
-from nmt.data.letter_case import VERSION, CaseFacts
+from nmt.data import letter_case, sentences
+from nmt.data.letter_case import CaseFacts
 
 NUM_LINES = 20_000
 """Number of lines of a sample."""
-FINGERPRINT = [VERSION, NUM_LINES]
+FINGERPRINT = [letter_case.VERSION, sentences.VERSION, version("sentencex"), NUM_LINES]
 """Identifies the way in which the facts are computed."""
 
 
@@ -22,6 +24,14 @@ def text_facts(sources: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
     Returns:
         `case`, the shares of lines in each case, as in `CaseFacts`; null if no line has letters with a case.
+        `several_sentences`, the share of lines with more than one sentence. `characters`, a length in
+        characters that 99 % of the lines do not exceed.
     """
     case = CaseFacts.of(sources)
-    return {"case": None if case is None else asdict(case)}
+    several = sum(len(sentences.sentence_spans(line, lang)) > 1 for line, lang in sources)
+    lengths = sorted(len(line) for line, _ in sources)
+    return {
+        "case": None if case is None else asdict(case),
+        "several_sentences": round(several / len(sources), 4),
+        "characters": lengths[(len(lengths) - 1) * 99 // 100],
+    }

@@ -17,7 +17,7 @@ from shouting_translate import Scored, Shout, Shouter
 from nmt.cli import translate as command
 from nmt.cli.formats import JsonLines, Request, format_of
 from nmt.config import DecodingConfig, TranslateConfig
-from nmt.decoding.translation import ScoredText, Translation
+from nmt.decoding.translation import ScoredText, TranslatedPart, Translation
 from nmt.errors import UserError
 
 
@@ -136,6 +136,20 @@ def test_any_text_gives_one_line(text: str) -> None:
     written = form.write(form.read(text, 1), shout(("x", 0.0)), 1)
     assert written.endswith(b"\n") and written.count(b"\n") == 1
     assert isinstance(json.loads(written), dict)
+
+
+def test_the_parts_of_a_line() -> None:
+    parts = TranslatedPart("a.", "A.", -1.0), TranslatedPart("b.", "B.", -1 / 3)
+    found = Translation((ScoredText("A. B.", -2 / 3),), parts=parts)
+    written = JsonLines(config(format="jsonl")).write(Request("a. b."), found, 1)
+    assert json.loads(written) == {
+        "translation": "A. B.",
+        "score": -0.6667,
+        "parts": [
+            {"text": "a.", "translation": "A.", "score": -1.0},
+            {"text": "b.", "translation": "B.", "score": -0.3333},
+        ],
+    }
 
 
 @given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists), max_size=3))

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_sentences import MARKS
 from toys import CPU, CopyModel, WordTokenizer
 
 from nmt.config import DecodingConfig
@@ -21,6 +20,7 @@ from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translation import BLANK, ScoredText, TranslatedPart, Translation, problems
 from nmt.decoding.translator import Translator
 
+MARKS = "aAbé ..!?\"'()“”«»。！？」「1-…;:,\U0001f600\x00xIDr日本한א؟।ß„\u3000\t\r\u2029\u2028\u0301<b>/"
 SINGLE = TextFacts("en", "de", several_sentences=0.01, characters=40)
 SEVERAL = TextFacts("en", "de", several_sentences=0.3, characters=40)
 

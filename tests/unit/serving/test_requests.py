@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
 from nmt.config import DecodingConfig, LimitsConfig, ServeConfig
-from nmt.decoding.translation import ScoredText, Translation
+from nmt.decoding.translation import ScoredText, TranslatedPart, Translation
 from nmt.errors import UserError
 from nmt.languages import language_of
 from nmt.serving.app import allowed
@@ -157,6 +157,25 @@ def test_the_answer_to_a_list_with_alternatives_and_scores() -> None:
             ],
             [{"translations": [{"text": "B" * n, "score": -float(n)} for n in (1, 2, 3)]}],
         ],
+    }
+
+
+def test_the_parts_of_a_line_have_their_scores() -> None:
+    parts = TranslatedPart("a.", "A.", -1.0), TranslatedPart("b.", "B.", -1 / 3)
+    found = Translation((ScoredText("A. B.", -2 / 3),), parts=parts, lost=(3, 2))
+    request = read_request({"q": "a. b.", "scores": True}, LimitsConfig())
+    assert answer(request, [found]) == {
+        "translatedText": "A. B.",
+        "lines": [
+            {
+                "translations": [{"text": "A. B.", "score": -0.66667}],
+                "parts": [
+                    {"source": "a.", "text": "A.", "score": -1.0},
+                    {"source": "b.", "text": "B.", "score": -0.33333},
+                ],
+            }
+        ],
+        "warnings": ["line 1: has 3 sentences, but its translation 2 (decoding.split_sentences)"],
     }
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from nmt.config import DecodingConfig
+from nmt.config import DecodingConfig, ServeConfig
 from nmt.errors import UserError
-from nmt.serving.served_models import SearchOptions, ServedModel
+from nmt.interop import ENGINES
+from nmt.interop.interfaces import Engine, LoadedModel
+from nmt.serving.served_models import SearchOptions, ServedModel, load_served_models
 
 
 class Killed:
@@ -24,7 +26,7 @@ class Killed:
     def with_options(self, config: DecodingConfig) -> Killed:
         return self
 
-    def translate(self, lines: Sequence[str], *, attention: bool) -> list[Any]:
+    def translate_parts(self, lines: Sequence[str], *, attention: bool) -> list[Any]:
         if "kill" in lines:
             os.kill(os.getpid(), signal.SIGKILL)
         return [line.upper() for line in lines]
@@ -50,3 +52,34 @@ def test_a_killed_process_is_named_and_replaced_later_if_there_is_no_memory_for_
             assert results == [line.upper()]
     finally:
         model.close()
+
+
+@pytest.mark.parametrize(
+    ("of_model", "on_command_line", "served"),
+    [("auto", "auto", True), (False, False, False), (True, True, True), (True, False, False)],
+)
+def test_sentences_are_split_unless_the_model_or_the_command_line_says_otherwise(
+    of_model: Any, on_command_line: Any, served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[Any] = []
+
+    def translator(decoding: DecodingConfig) -> Any:
+        chosen.append(decoding.split_sentences)
+        return SimpleNamespace(
+            config=decoding,
+            searcher=SimpleNamespace(has_attention=False, num_processes=1),
+            with_options=lambda config: SimpleNamespace(translate_parts=lambda lines, attention: []),
+        )
+
+    class Toy(Engine):
+        def check(self, config: Any) -> None:
+            pass
+
+        def load(self, config: Any, model_dir: list[str]) -> LoadedModel:
+            return LoadedModel("en", "de", DecodingConfig(split_sentences=of_model), 1, translator)
+
+    monkeypatch.setitem(ENGINES, "toy", Toy)
+    decoding = DecodingConfig(split_sentences=on_command_line)
+    [model] = load_served_models(ServeConfig("m", backend="toy", decoding=decoding))
+    model.close()
+    assert chosen == [served]

@@ -12,11 +12,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from nmt.config import LimitsConfig
+from nmt.decoding.facts import TextFacts
+from nmt.decoding.joining import joined_lines
+from nmt.decoding.parts import Parts, Splitter
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
 from nmt.serving.requests import read_request
 from nmt.serving.served_models import SearchOptions
 from nmt.serving.service import Service
+
+SPLITTER = Splitter(TextFacts("en", "de"), True, (), lambda texts: [1] * len(texts), 1024)
 
 
 class Engine:
@@ -32,6 +37,12 @@ class Engine:
 
     def batch_size(self, options: SearchOptions) -> int:
         return 4
+
+    def divide(self, lines: Sequence[str]) -> Sequence[Parts]:
+        return SPLITTER.divide(lines, None, ())
+
+    def join(self, divided: Sequence[Parts], translations: Sequence[Translation]) -> Sequence[Translation]:
+        return joined_lines(divided, translations)
 
     def translate(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
         assert self.go.wait(20)
@@ -93,6 +104,19 @@ def test_the_model_of_the_languages(fields: dict[str, str], found: str) -> None:
             translated(served, **fields)
         assert raised.value.status_code == 400
         assert raised.value.detail == f"{found} The server translates en to de, en to fr, fi to fr."
+    served.close()
+
+
+def test_sentences_are_translated_one_by_one_and_counted() -> None:
+    served = service(Engine("en", "de"), sentences=3)
+    request = read_request({"q": "One day. Two days.\n\nThree days."}, replace(LimitsConfig(), sentences=3))
+    with pytest.raises(HTTPException, match="q: has 4 sentences, and at most 3 are allowed.$") as raised:
+        asyncio.run(served.translate(request, forever))
+    assert raised.value.status_code == 413
+    request = read_request({"q": "One day. Two days.\n"}, LimitsConfig())
+    found = asyncio.run(served.translate(request, forever))
+    assert [line.hypotheses[0].text for line in found] == ["de:One day. de:Two days.", "de:"]
+    assert [part.source for part in found[0].parts] == ["One day.", "Two days."]
     served.close()
 
 

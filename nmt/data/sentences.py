@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from nmt.copying.strings import find
 from nmt.languages import language_of
 
+VERSION = 1
+"""Part of the fingerprint of facts about training text. Increase it if the same text gives others."""
 Span = tuple[int, int]
 
 BREAK = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.decoding.sentences import joins_without_space, sentence_spans
+from nmt.data.sentences import joins_without_space, sentence_spans
 
 SENTENCES = {
     "en": [
