@@ -238,6 +238,16 @@ def mispaired(
     return None
 
 
+def has_exchanged_names(sources: Sequence[str], targets: Sequence[str], languages: Sequence[str]) -> bool:
+    """Whether all names of the sources have the code of the target language alone, and the reverse."""
+    sides = [[set(_split(name)) for name in names] for names in (sources, targets)]
+    codes = [code.lower() for code in languages]
+    return all(
+        bool(names) and all(other in words and own not in words for words in names)
+        for names, own, other in zip(sides, codes, reversed(codes), strict=True)
+    )
+
+
 def _keys(
     sources: Sequence[Path], targets: Sequence[Path], languages: Sequence[str], whole: bool
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:

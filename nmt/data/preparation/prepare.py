@@ -27,6 +27,7 @@ from nmt.data.corpora.corpus import HeldOut, is_given, read_held_out
 from nmt.data.corpora.mixture import mean_draws
 from nmt.data.corpora.sources import Source, check_tags, known_tags, open_sources, without_tag
 from nmt.data.preparation.encoding import Encoder, encoder_fingerprint, masked_lines
+from nmt.data.preparation.evidence import evidence
 from nmt.data.preparation.given_vocabulary import given_vocabulary, has_many_bytes
 from nmt.data.preparation.samples import pairs_for_pieces, samples_of
 from nmt.data.preparation.source_text import FINGERPRINT, NUM_LINES, text_facts
@@ -97,6 +98,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     if is_given(config.test):
         held_out["test"] = read_held_out(config.test, config, "data.test")
     check_tags(held_out, sources, known_tags(config.tokenizer.user_symbols, sources))
+    warnings = [] if checked else evidence(sources, held_out, (config.source_lang, config.target_lang))
     stages = _Stages(config, sources, list(held_out.values()), existing, shard_pairs, checked)
     with cache_errors():
         tokenizer, text = stages.tokenizer(), stages.text_facts()
@@ -114,6 +116,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
             key: {"corpus": split.name, "sentences": len(split.sources), "tag": split.tag, **split.facts}
             for key, split in held_out.items()
         },
+        **({"warnings": warnings} if warnings else {}),
         "cleaning": {**cleaning.as_dict(), "words": cleaning.words},
         "text": text,
         "normalization": normalization.summed(changed),
@@ -408,12 +411,8 @@ def _valid_store(tokenizer: Tokenizer, valid: HeldOut) -> Store:
     sources, targets = tokenizer.encode_source(inputs), tokenizer.encode_target(references)
     longer = sum(max(map(len, pair)) > VALID_PIECES for pair in zip(sources, targets, strict=True))
     if longer:
-        log.warning(
-            "%s: %d pairs are truncated to %d pieces for the validation loss",
-            valid.name,
-            longer,
-            VALID_PIECES,
-        )
+        words = f"{longer} pairs are truncated to {VALID_PIECES} pieces for the validation loss"
+        log.warning(f"{valid.name}: {words}")
     return Store.of([ids[:VALID_PIECES] for ids in sources], [ids[:VALID_PIECES] for ids in targets])
 
 

@@ -46,7 +46,7 @@ def write_data_report(prepared: Prepared, folder: Path) -> None:
         temporary.write_text(page(report), encoding="utf-8", newline="\n")
     with replaced(folder / JSON_FILE) as temporary:  # last, because it implies that both files exist
         temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    for warning in report["warnings"]:
+    for warning in report["warnings"][len(prepared.report.get("warnings", ())) :]:  # the others are logged
         log.warning("%s", warning)
     log.info("data report: %s", folder / HTML_FILE)
 
@@ -89,7 +89,10 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
         "ratios": {"edges": ratio_edges(), "counts": counts.ratio_counts.tolist()},
         "sample": list(kept_pairs(prepared.train, tokenizer, corpora)),
         "vocabularies": _vocabularies(counts, tokenizer),
-        "warnings": [*_warnings_of_bytes({"source": source, "target": target}, prepared)],
+        "warnings": [
+            *facts.get("warnings", ()),
+            *_warnings_of_bytes({"source": source, "target": target}, prepared),
+        ],
     }
 
 
