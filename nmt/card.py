@@ -215,7 +215,8 @@ def _training(subject: Subject) -> str:
 def _limits(config: TrainConfig) -> str:
     decoding = config.decoding
     return (
-        f"A source has at most {decoding.max_source_tokens:,} pieces; nmt cuts a longer one and warns. "
+        f"A source has at most {decoding.max_source_tokens:,} pieces; nmt divides or cuts a longer one and "
+        "warns. "
         f"A translation has at most {decoding.max_length_offset:,} pieces more than "
         f"{decoding.max_length_factor:g} times those of its source. The model translates sentences like "
         "those that it was trained on. Its quality on other text is not known, except for the scores above. "

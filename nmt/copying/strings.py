@@ -159,17 +159,13 @@ def without_tags(line: Masked) -> Bare | None:
     """
     text, numbers = line.text, []
     for number, original in enumerate(line.strings):
-        if (
-            (tag := _TAG_NAME.match(original.text)) is None
-            or line.skipped
-            and number == len(line.strings) - 1
-        ):
+        if _TAG_NAME.match(original.text) is None or line.skipped and number == len(line.strings) - 1:
             numbers.append(number)
             continue
         before = " " * (original.before in _APART)
         after = " " * (original.after is Next.letter)
         inserted = f"{before}{PLACEHOLDERS[number]}{after}"
-        separates = before and after and tag[1].casefold() in _SEPARATORS
+        separates = before and after and separates_words(original.text)
         text = text.replace(inserted, " " if separates else "", 1)
     if text == line.text:
         return None
@@ -206,6 +202,12 @@ def tag_pairs(line: Masked) -> list[TagPair]:
 
 _TAG_NAME = re.compile(r"<[/?!]?([\w:.-]*)")
 _SEPARATORS = frozenset("br hr p div li ul ol dl dt dd tr td th table h1 h2 h3 h4 h5 h6 img".split())
+
+
+def separates_words(string: str) -> bool:
+    """Returns whether a string is a tag such as `<br>`, which stands between words even without spaces."""
+    tag = _TAG_NAME.match(string)
+    return tag is not None and tag[1].casefold() in _SEPARATORS
 
 
 class MaskedPair(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nmt.copying.strings import find
+from nmt.copying.strings import find, separates_words
 from nmt.languages import language_of
 
 VERSION = 1
@@ -77,8 +77,8 @@ def _spans_between(line: str, begin: int, end: int, language: str, tags: tuple[s
 def _without_markup(text: str, tags: tuple[str, ...]) -> tuple[str, range | list[int]]:
     """Returns a text as sentencex reads it, and for each of its characters the place in `text`.
 
-    XML tags are left out. Other strings that are copied, such as URLs, consist of letters. All white space is
-    a blank: sentencex 1.0.32 fails at some longer characters.
+    XML tags are left out, or are a blank. Other strings that are copied, such as URLs, consist of letters.
+    All white space is blanks: sentencex 1.0.32 fails at some longer characters.
     """
     strings = find(text, tags)
     text = _SPACE.sub(" ", text)
@@ -90,9 +90,13 @@ def _without_markup(text: str, tags: tuple[str, ...]) -> tuple[str, range | list
     for begin, end in [*strings, (len(text), len(text))]:
         parts.append(text[done:begin])
         places += range(done, begin)
-        if begin < end and not _TAG.fullmatch(text, begin, end):
-            parts.append("x" * (end - begin))
+        string = text[begin:end]
+        if not _TAG.fullmatch(string):
+            parts.append("x" * len(string))
             places += range(begin, end)
+        elif separates_words(string):
+            parts.append(" ")
+            places.append(begin)
         done = end
     return "".join(parts), places
 

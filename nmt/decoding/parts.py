@@ -225,7 +225,8 @@ class Splitter:
             return gap
         if joins_without_space(self.facts.target_lang):
             return ""
-        return gap.replace("\u3000", " ") or " "
+        added = "" if language_of(self.facts.source_lang).has_spaces else " "
+        return gap.replace("\u3000", " ") or added
 
     @staticmethod
     def _outer(gap: str) -> str:

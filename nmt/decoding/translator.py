@@ -164,6 +164,7 @@ class Translator:
                 model are NaN, it has no attention to return, it lacks a head of `decoding.alignment_heads`,
                 or a batch does not fit into the memory of the device.
         """
+        self._require_pieces(constraints or ())
         divided = self.divide(lines, prefixes, [*filter(None, (constraints, terms))])
         translations = self.translate_parts(
             [text for parts in divided for text in parts.texts],
@@ -274,24 +275,22 @@ class Translator:
         copied = needs_no_model(untagged, letters_only=self.config.copy_without_letters)
         return without_tag(line.text, tags) if copied else None
 
+    def _require_pieces(self, constraints: Sequence[Sequence[str]]) -> None:
+        """Raises `UserError` if a phrase has no pieces, for example because it is blank."""
+        for number, phrases in enumerate(constraints, 1):
+            if impossible := self._with_pieces(phrases)[1]:
+                raise UserError(f"constraints of line {number}: {impossible[0]!r} has no pieces. Remove it.")
+
     def _with_pieces(self, terms: Sequence[str]) -> tuple[list[str], list[str]]:
         """Returns the terms that a translation can contain, and those without pieces."""
         pairs = [*zip(terms, self.tokenizer.encode_target(terms), strict=True)]
         return [term for term, ids in pairs if ids], [term for term, ids in pairs if not ids]
 
     def _encode(self, lines: Sequence[Line]) -> None:
-        """Computes the ids of sources, prefixes and phrases.
-
-        Raises:
-            UserError: a phrase has no pieces, for example because it is blank.
-        """
+        """Computes the ids of sources, prefixes and phrases."""
         encode = self.tokenizer.encode_target
         phrase_ids = iter(encode([masked for line in lines for _, masked in line.phrases]))
         phrases = [[next(phrase_ids) for _ in line.phrases] for line in lines]
-        for number, (line, ids_of_phrases) in enumerate(zip(lines, phrases, strict=True), 1):
-            for (text, _), ids in zip(line.phrases, ids_of_phrases, strict=True):
-                if not ids:
-                    raise UserError(f"constraints of line {number}: {text!r} has no pieces. Remove it.")
         prefixes: list[list[int]] = [[] for _ in lines]
         if any(line.prefix for line in lines):
             prefixes = encode([empty_if_blank(line.prefix) for line in lines])

@@ -316,6 +316,11 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
     warn_of_cut_sources([translation.truncated for translation in translations], limit)
     if appended := sum(translation.appended > 0 for translation in translations):
         log.warning(f"{appended:,} of {len(sources):,} translations: URLs, tags or variables appended")
+    if lost := sum(translation.lost is not None for translation in translations):
+        log.warning(
+            f"{lost:,} of {len(sources):,} translations: fewer sentences than in the source "
+            "(decoding.split_sentences)"
+        )
     task.details |= {"decoding": storage.to_plain(config.decoding), "precision": loaded.precision.name}
     return [translation.hypotheses[0].text for translation in translations]
 

@@ -88,6 +88,7 @@ class FakeTranslator:
                 hypotheses=(SimpleNamespace(text=line.lower(), score=0.0),),
                 truncated=4 if len(line) > 20 else 0,
                 appended=0,
+                lost=(2, 1) if line.startswith("A ") else None,
                 cut_to=1024,
             )
             for line in lines
@@ -331,6 +332,8 @@ def test_a_model_is_scored_on_its_own_test_set(
     assert (report["model_dir"], report["split"], report["data"]) == ("run", "test", {"sha256": "abc"})
     assert (report["decoding"]["beam_size"], report["precision"]) == (7, "fp32")
     assert "1 of 3 sources: cut to 1,024 tokens (decoding.max_source_tokens)" in caplog.text
+    lost = "1 of 3 translations: fewer sentences than in the source (decoding.split_sentences)"
+    assert lost in caplog.text
 
 
 def test_a_text_that_is_not_the_runs_own_is_told(

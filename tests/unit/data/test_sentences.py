@@ -21,6 +21,7 @@ SENTENCES = {
         "it is late.| see you!| bye",
         "Great!| 😀 Thanks. 😀",
         "See https://a.b/c.d?e=f. or me@x.yz.| Then <b>go.</b>| <i>Now!</i>| {a. B} is it.",
+        "<p>It is so.</p>|<p>It is.</p>|<br/>One.|<br>Two",
         "No end",
         "Wait ... what?",
     ],

@@ -74,6 +74,7 @@ def test_the_option_and_the_training_decide(
         (" One.\u3000Two. ", ["One.", "Two."], ("", " ", "")),
         (" One. ", [" One. "], ("", "")),
         ("", [""], ("", "")),
+        ("<p>One.</p><p>Two.</p>", ["<p>One.</p>", "<p>Two.</p>"], ("", "", "")),
     ],
 )
 def test_parts_and_the_text_between_them(line: str, parts: list[str], separators: tuple[str, ...]) -> None:
@@ -235,6 +236,11 @@ def test_prefixes_constraints_and_terms() -> None:
     assert texts(found)[2].startswith("New times. Old")
     assert "must" in texts(found)[3].split() and "term" in texts(found)[4].split()
     assert all(not translation.unmet for translation in found)
+
+
+def test_an_impossible_phrase_is_reported_with_the_number_of_its_line() -> None:
+    with pytest.raises(ValueError, match="constraints of line 2: ' ' has no pieces. Remove it."):
+        translator().translate(["One. Two. Three.", "Four."], constraints=[[], [" "]])
 
 
 def test_lost_sentences_are_problems() -> None:
