@@ -333,7 +333,7 @@ class TorchSearcher(Searcher):
                 SearchInput(len(sources), sources, limits, BOS_ID, EOS_ID, self.device),
                 forbidden=FORBIDDEN_IDS,
                 processors=processors,
-                characters=self._characters and self._characters.start([*map(self._end, sentences, limits)]),
+                characters=self._started(sentences, limits),
                 attention=request.attention or request.alignments,
             )
 
@@ -365,10 +365,11 @@ class TorchSearcher(Searcher):
             return tuple(self._characters.rules.whole(prefix[: limit - 1]))
         return prefix
 
-    def _end(self, sentence: Sentence, limit: int) -> int:
-        """Returns the length before which characters end: placeholders may need the rest."""
-        reserved = self._placeholders.count(sentence.source) if sentence.finished is None else 0
-        return limit - max(0, min(limit - 1 - len(sentence.prefix), reserved))
+    def _started(self, sentences: Sequence[Sentence], limits: Sequence[int]) -> Characters | None:
+        """Returns the rules for the byte pieces of a search; placeholders may need the end of a sentence."""
+        reserved = [self._placeholders.count(one.source) * (one.finished is None) for one in sentences]
+        ends = [limit - count for limit, count in zip(limits, reserved, strict=True)]
+        return self._characters and self._characters.start(ends, [len(one.prefix) for one in sentences])
 
     def _max_length(self, sentence: Sentence) -> int:
         """Returns the maximum number of tokens of a translation, EOS included."""

@@ -8,7 +8,7 @@ ids are forbidden to a hypothesis:
 - any other piece, and EOS, within a character;
 - a first byte whose character would exceed the maximum length.
 
-The bytes of U+FFFD are forbidden too: a reader can't tell it from an error.
+The bytes of U+FFFD are forbidden too: a reader can't tell it from an error. A prefix may have any ids.
 
 Shapes: B unfinished sentences, K hypotheses per sentence, V ids, t ids of every hypothesis, BOS counted.
 """
@@ -56,6 +56,7 @@ _BYTES_OF_STATES: tuple[tuple[tuple[int, int, int], ...], ...] = (
 )
 _MISSING = (0, 1, 2, 3, 2, 2, 2, 1, 3, 3)  # the bytes that each state needs
 _LONGEST = 4  # bytes of a character
+_PREFIX = -1  # the last row of `Utf8.forbidden`
 _WINDOW = _LONGEST - 1  # the state depends on this many last ids at most
 
 
@@ -121,11 +122,14 @@ class Utf8:
         return state
 
     def forbidden(self) -> NDArray[np.bool_]:
-        """Returns (10 + 3, V): the ids that each state forbids, and the boundary with room for 1 to 3 ids."""
+        """Returns the ids that are forbidden, (10 + 3 + 1, V).
+
+        The rows are the states, the boundary with room for 1 to 3 ids, and a prefix, which forbids nothing.
+        """
         after = self._next[:, self._classes]  # (states, V)
         sizes = 1 + np.array(_MISSING)[after[0].clip(0)]
         tight = [(after[0] == _NEVER) | (sizes > room) for room in range(1, _LONGEST)]
-        return np.concatenate([after == _NEVER, tight])
+        return np.concatenate([after == _NEVER, tight, np.zeros((1, after.shape[1]), np.bool_)])
 
 
 def _next_states(exists: NDArray[np.bool_]) -> NDArray[np.int8]:
@@ -158,8 +162,7 @@ class Characters:
         self.rules = rules
         self._starts = forbidden[0].nonzero()[:, 0].to(device)  # ids that are forbidden at a boundary
         self._forbidden = forbidden.to(device)
-        self._ends: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._first_end = 0
+        self._ends = self._begins = np.zeros(0, np.int64)
 
     @classmethod
     def of(cls, pieces: Sequence[str], device: torch.device) -> Characters | None:
@@ -167,15 +170,17 @@ class Characters:
         rules = Utf8(pieces)
         return cls(rules, device) if rules.parts else None
 
-    def start(self, ends: Sequence[int]) -> Characters:
+    def start(self, ends: Sequence[int], begins: Sequence[int] | None = None) -> Characters:
         """Returns the rules of one search.
 
         Args:
             ends: for each sentence the number of ids after BOS, EOS counted, before which its characters end:
                 the maximum length, or less where other ids need the rest.
+            begins: for each sentence the number of ids of its prefix; None: 0.
         """
         search = copy(self)
-        search._ends, search._first_end = np.array(ends), min(ends, default=0)
+        search._ends = np.array(ends)
+        search._begins = np.zeros_like(search._ends) if begins is None else np.array(begins)
         return search
 
     def read(self, ids: Tensor) -> NewestIds:
@@ -192,10 +197,11 @@ class Characters:
             sentences: the number of the sentence of each row.
         """
         rows = self.rules.states(newest.read())
-        if length > self._first_end - _LONGEST:
+        if length > self._ends.min() - _LONGEST or length <= self._begins.max():
             room = (self._ends[np.array(sentences)] - length)[:, None]
             tight = len(_MISSING) - 1 + room.clip(1)
             rows = np.where((rows == 0) & (room < _LONGEST), tight, rows)
+            rows = np.where((self._begins[np.array(sentences)] >= length)[:, None], _PREFIX, rows)
         if not rows.any():
             log_probs.index_fill_(2, self._starts, -torch.inf)
             return

@@ -260,11 +260,13 @@ class CTranslate2Searcher(Searcher):
                     for pieces, score in zip(result.hypotheses, result.scores, strict=True)
                     if score * len(pieces) ** self._power > _IMPOSSIBLE
                 ]
-                errors = [error for pieces in likely if (error := self._wrong(pieces))]
+                given = len(job.prefix)  # a prefix may have any pieces
+                errors = [error for pieces in likely if (error := self._wrong(pieces[given:]))]
                 if errors and number < _ROUNDS:
                     again.append(job)
                     wrong += errors
-                candidates[job.index] = [*dict.fromkeys(map(self._whole, likely))]
+                whole = [(*job.prefix, *self._whole(pieces[given:])) for pieces in likely]
+                candidates[job.index] = [*dict.fromkeys(whole)]
             unfinished = again
             suppressed += [error for error in wrong if error not in suppressed]
         return candidates

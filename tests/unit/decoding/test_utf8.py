@@ -253,6 +253,18 @@ def test_a_prefix_may_end_within_a_character() -> None:
     assert Utf8(PIECES).num_missing([5]) == 2 and Utf8(PIECES).num_missing([5, 6]) == 1
 
 
+def test_a_prefix_may_have_any_ids() -> None:
+    """82 begins no character, and C3 41 is none; the ids after the prefix are UTF-8."""
+    table = constant(-30.0, -3.0, -0.2, -9.0, -4.0, -9.0, -0.1, -9.0)
+    prefix = Prefix(PrefixOptions(((6, 3, 7), (5,))))
+    rules = Characters.of(PIECES, CPU)
+    assert rules is not None
+    [[one, *_], [other, *_]] = run(
+        table, [5, 6], processors=[prefix], characters=rules.start([5, 6], [3, 1]), beam_size=2
+    )
+    assert one.ids == (6, 3, 7, 2) and other.ids[:4] == (5, 6, 6, 2)
+
+
 def test_constraints_of_bytes() -> None:
     table = constant(-30.0, -0.1, -0.2, -1.0, -0.05, -1.0, -3.0, -9.0)
     automaton = Automaton([[3, 4], [2]])
@@ -359,6 +371,15 @@ def test_placeholders_are_copied_beside_characters(model: Transformer) -> None:
         found = translator.translate(lines)
         assert [line.appended for line in found] == [0] * 5
         assert not any("\ufffd" in one.text for line in found for one in line.hypotheses)
+
+
+@pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 4}, {"samples": 3}])
+def test_a_prefix_is_literal(model: Transformer, tokenizer: Tokenizer, options: dict[str, Any]) -> None:
+    prefix = tokenizer.decode_target(tokenizer.encode_target(["a\ufffdé"]))[0]
+    translator = translator_of([model], tokenizer, DecodingConfig(**options))
+    [found] = translator.translate(["cat"], prefixes=["a\ufffdé"])
+    assert all(one.text.startswith(prefix) for one in found.hypotheses)
+    assert not any("\ufffd" in one.text[len(prefix) :] for one in found.hypotheses)
 
 
 def test_a_prefix_that_is_cut_ends_between_characters(model: Transformer, tokenizer: Tokenizer) -> None:

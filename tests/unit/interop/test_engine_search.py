@@ -316,6 +316,8 @@ def test_bytes_that_are_not_utf8_are_searched_again(
         assert sum(same(*found)) >= at_least
     prefixed = engine.translate(lines[:6], prefixes=["\u00e9", "x\u4f60"] * 3)
     assert num_replaced(prefixed) == 0 and texts(prefixed)[1].startswith("x\u4f60")
+    [given] = texts(engine.translate(lines[:1], prefixes=["x\ufffdy"]))
+    assert given.startswith("x\ufffdy") and "\ufffd" not in given[3:]
     monkeypatch.setattr(Utf8, "wrong", lambda self, ids: ())
     monkeypatch.setattr(Utf8, "whole", lambda self, ids: ids)
     assert num_replaced(engine.translate(lines)) >= 5
