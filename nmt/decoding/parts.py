@@ -75,6 +75,49 @@ def of_first_parts(values: Sequence[T] | None, divided: Sequence[Parts], other: 
     ]
 
 
+def phrases_of_parts(
+    phrases: Sequence[Sequence[str]] | None,
+    divided: Sequence[Parts],
+    scores: Callable[[Sequence[tuple[int, str]]], Sequence[float]],
+) -> list[list[str]] | None:
+    """Returns the phrases of each part that its translation must contain, from those of the lines.
+
+    A phrase of a divided line belongs to the part whose translation loses the least of its score by it. If it
+    occurs several times in the list of its line, it belongs to as many parts.
+
+    Args:
+        phrases: for each line its phrases; None: none.
+        divided: the lines.
+        scores: returns the scores of the translations of parts. Each part is given as its number among all
+            parts, with a phrase, or without one if that is empty. The score is minus infinity if the
+            translation can't contain the phrase.
+    """
+    if phrases is None:
+        return None
+    numbers, begin = [], 0
+    for parts in divided:
+        numbers.append(range(begin, begin + len(parts.spans)))
+        begin += len(parts.spans)
+    pairs = [
+        (number, phrase)
+        for own, places in zip(phrases, numbers, strict=True)
+        if own and len(places) > 1
+        for phrase in ("", *dict.fromkeys(own))
+        for number in places
+    ]
+    score = dict(zip(pairs, scores(pairs), strict=True)) if pairs else {}
+    chosen: list[list[str]] = [[] for _ in range(begin)]
+    for own, places in zip(phrases, numbers, strict=True):
+        if len(places) == 1:
+            chosen[places[0]] = list(own)
+            continue
+        for phrase in dict.fromkeys(own):
+            order = sorted(places, key=lambda number: score[number, ""] - score[number, phrase])
+            for occurrence in range(list(own).count(phrase)):
+                chosen[order[occurrence % len(order)]].append(phrase)
+    return chosen
+
+
 def advance_of_parts(advance: Callable[[int], object], divided: Sequence[Parts]) -> Callable[[int], object]:
     """Returns a function that is called with numbers of parts, and calls `advance` with numbers of lines.
 
@@ -115,18 +158,10 @@ class Splitter:
     count: Callable[[Sequence[str]], Sequence[int]]
     max_tokens: int
 
-    def divide(
-        self,
-        lines: Sequence[str],
-        prefixes: Sequence[str] | None,
-        phrases: Sequence[Sequence[Sequence[str]]],
-    ) -> list[Parts]:
-        """Returns the parts of each line; see `Translator.divide`. A line with phrases is undivided."""
+    def divide(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[Parts]:
+        """Returns the parts of each line; `prefixes` has the beginning of each translation."""
         beginnings = prefixes or [""] * len(lines)
-        return [
-            Parts.undivided(line) if any(each[row] for each in phrases) else self.parts(line, prefix)
-            for row, (line, prefix) in enumerate(zip(lines, beginnings, strict=True))
-        ]
+        return [self.parts(line, prefix) for line, prefix in zip(lines, beginnings, strict=True)]
 
     def parts(self, line: str, prefix: str = "") -> Parts:
         """Returns the parts of a line.

@@ -7,6 +7,7 @@ PyTorch (`nmt.decoding.torch_searcher`) or of another engine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from nmt.decoding.alignment import Alignment, word_links
 from nmt.decoding.candidates import Utility, chosen_candidates, has_loop
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.joining import joined_lines
-from nmt.decoding.parts import Parts, Splitter, advance_of_parts, of_first_parts
+from nmt.decoding.parts import Parts, Splitter, advance_of_parts, of_first_parts, phrases_of_parts
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence, placeholders_of
 from nmt.decoding.translation import BLANK, ScoredText, Translation
 from nmt.errors import UserError
@@ -130,8 +131,8 @@ class Translator:
         """Translates lines of any content.
 
         With `decoding.split_sentences`, the sentences of a line are translated one by one, in the same
-        batches as all others. A line with constraints is translated as a whole, since each of them may
-        belong to any of its sentences.
+        batches as all others. Each constraint is required of the sentence whose translation loses the least
+        of its score by it. To find it, all sentences of the line are translated with each constraint.
 
         Args:
             lines: if a line is blank or has no pieces, its translation is the empty line; the model does not
@@ -165,13 +166,29 @@ class Translator:
                 or a batch does not fit into the memory of the device.
         """
         self._require_pieces(constraints or ())
-        divided = self.divide(lines, prefixes, [*filter(None, (constraints, terms))])
+        divided = self.divide(lines, prefixes)
+        texts = [text for parts in divided for text in parts.texts]
+        beginnings = of_first_parts(prefixes, divided, "")
+
+        def scores_with(pairs: Sequence[tuple[int, str]]) -> list[float]:
+            """Returns the score of each part with a phrase; see `phrases_of_parts`."""
+            found = self.translate_parts(
+                [texts[number] for number, _ in pairs],
+                prefixes=beginnings and [beginnings[number] for number, _ in pairs],
+                terms=[[phrase] if phrase else [] for _, phrase in pairs],
+                terminology=terminology,
+            )
+            return [
+                -math.inf if phrase in translation.unmet else translation.hypotheses[0].score
+                for (_, phrase), translation in zip(pairs, found, strict=True)
+            ]
+
         translations = self.translate_parts(
-            [text for parts in divided for text in parts.texts],
+            texts,
             advance_of_parts(advance, divided),
-            prefixes=of_first_parts(prefixes, divided, ""),
-            constraints=of_first_parts(constraints, divided, ()),
-            terms=of_first_parts(terms, divided, ()),
+            prefixes=beginnings,
+            constraints=phrases_of_parts(constraints, divided, scores_with),
+            terms=phrases_of_parts(terms, divided, scores_with),
             terminology=terminology,
             attention=attention,
             alignments=alignments,
@@ -179,19 +196,13 @@ class Translator:
         )
         return self.join(divided, translations)
 
-    def divide(
-        self,
-        lines: Sequence[str],
-        prefixes: Sequence[str] | None = None,
-        phrases: Sequence[Sequence[Sequence[str]]] = (),
-    ) -> list[Parts]:
-        """Divides lines into the parts that are translated one by one.
-
-        `prefixes` are as for `translate`; `phrases` has its `constraints` or `terms`, or both.
-        """
-        if self._splitter is None:
-            return [*map(Parts.undivided, lines)]
-        return self._splitter.divide(lines, prefixes, phrases)
+    def divide(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[Parts]:
+        """Divides lines into the parts that are translated one by one; `prefixes` as for `translate`."""
+        return (
+            [*map(Parts.undivided, lines)]
+            if self._splitter is None
+            else self._splitter.divide(lines, prefixes)
+        )
 
     def join(self, divided: Sequence[Parts], translations: Sequence[Translation]) -> list[Translation]:
         """Returns the translations of lines from those of all their parts, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from toys import CPU, CopyModel, WordTokenizer
 from nmt.config import DecodingConfig
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.joining import joined
-from nmt.decoding.parts import Parts, Splitter, joined_text
+from nmt.decoding.parts import Parts, Splitter, joined_text, phrases_of_parts
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translation import BLANK, ScoredText, TranslatedPart, Translation, problems
 from nmt.decoding.translator import Translator
@@ -226,16 +227,33 @@ def test_prefixes_constraints_and_terms() -> None:
         lines,
         prefixes=prefixes,
         constraints=[[], [], [], ["must"], []],
-        terms=[[], [], [], [], ["term"]],
+        terms=[[], [], [], [], ["days.", "days.", "one"]],
         terminology=lambda text: ["TWO"] if "two" in text else [],
     )
-    assert [len(translation.parts) for translation in found] == [2, 2, 0, 0, 0]
+    assert [len(translation.parts) for translation in found] == [2, 2, 0, 2, 2]
     assert [part.text for part in found[0].parts][0] == "one day."
     assert "TWO" in found[0].parts[1].text.split()
     assert found[1].parts[0].text.startswith("new") and not found[1].parts[1].text.startswith("new")
     assert texts(found)[2].startswith("New times. Old")
-    assert "must" in texts(found)[3].split() and "term" in texts(found)[4].split()
+    assert texts(found)[3:] == ["one day. two days. must TWO", "one day. days. two days. TWO"]
     assert all(not translation.unmet for translation in found)
+
+
+def test_a_constraint_belongs_to_the_sentence_that_it_suits_best() -> None:
+    asked: list[list[tuple[int, str]]] = []
+    costs = {("x", 1): 3.0, ("x", 2): 0.5, ("x", 3): 1.0, ("y", 1): 9.0, ("y", 2): math.inf, ("y", 3): 9.0}
+
+    def scores(pairs: Sequence[tuple[int, str]]) -> list[float]:
+        asked.append([*pairs])
+        return [-number - costs.get((phrase, number), 0.0) for number, phrase in pairs]
+
+    divided = [*map(Parts.undivided, ("a", "b")), splitter().parts("One. Two. Three.")]
+    divided = [divided[0], divided[2], divided[1]]
+    found = phrases_of_parts([["q"], ["x", "y", "x"], []], divided, scores)
+    assert found == [["q"], ["y"], ["x"], ["x"], []]
+    assert asked == [[(number, phrase) for phrase in ("", "x", "y") for number in (1, 2, 3)]]
+    assert phrases_of_parts([["q"], [], ["r"]], divided, scores) == [["q"], [], [], [], ["r"]]
+    assert phrases_of_parts(None, divided, scores) is None and len(asked) == 1
 
 
 def test_an_impossible_phrase_is_reported_with_the_number_of_its_line() -> None:

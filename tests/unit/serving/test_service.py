@@ -39,7 +39,7 @@ class Engine:
         return 4
 
     def divide(self, lines: Sequence[str]) -> Sequence[Parts]:
-        return SPLITTER.divide(lines, None, ())
+        return SPLITTER.divide(lines)
 
     def join(self, divided: Sequence[Parts], translations: Sequence[Translation]) -> Sequence[Translation]:
         return joined_lines(divided, translations)
