@@ -69,7 +69,8 @@ class SearchProcessor(ABC):
         them, the search ignores the processors in this step (see `nmt.decoding.search`).
 
         Args:
-            log_probs: (B, K, V) float32; may be changed in place.
+            log_probs: (B, K, V) float32, -inf for ids after which the text can't be UTF-8; may be changed in
+                place.
             ids: (B, K, t) int64, the hypotheses so far; must not be changed. Some of them may be complete
                 hypotheses or arbitrary continuations of these: the search ignores the values for them.
 

@@ -25,6 +25,7 @@ from nmt.config import DecodingConfig
 from nmt.copying.strings import PLACEHOLDERS
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import EOS_ID
+from nmt.decoding import utf8
 from nmt.decoding.constraints import Automaton
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor
 from nmt.decoding.sampling import Sampling, sample
@@ -33,7 +34,7 @@ from nmt.decoding.search import Hypothesis
 from nmt.decoding.searcher import SearchRequest, Sentence
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
-from nmt.decoding.utf8 import Characters, Utf8
+from nmt.decoding.utf8 import Characters, NewestIds, Utf8
 from nmt.model import Transformer
 
 # The automaton
@@ -390,3 +391,29 @@ def test_a_prefix_that_is_cut_ends_between_characters(model: Transformer, tokeni
     [(_, [one])] = searcher.search([Sentence([5, 6], accent)], SearchRequest())
     assert one.ids[: len(accent) - 2] == tuple(accent[:-2]) and EOS_ID not in one.ids
     assert "\ufffd" not in tokenizer.decode_target([one.ids])[0]
+
+
+# The device
+
+
+def test_ids_of_a_gpu_are_read_when_they_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    class Event:
+        def record(self) -> None:
+            calls.append("record")
+
+        def synchronize(self) -> None:
+            calls.append("synchronize")
+
+    class OnGpu:
+        is_cuda = True
+
+        def to(self, device: str, *, non_blocking: bool) -> Tensor:
+            calls.append(f"copy to {device}, {non_blocking}")
+            return torch.tensor([[[4]]])
+
+    monkeypatch.setattr(utf8, "_event", Event)
+    newest = NewestIds(OnGpu())  # type: ignore[arg-type]
+    assert calls == ["copy to cpu, True", "record"]
+    assert newest.read().tolist() == [[[4]]] and calls[2:] == ["synchronize"]
