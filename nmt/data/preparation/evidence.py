@@ -144,7 +144,7 @@ class Form:
     target_only: bool = False
 
 
-_POINT = re.compile(r"(\s?)[.,。，、।](?=\s|$)")
+_POINT = re.compile(r"(\s?)[.,。，、](?=\s|$)")
 
 
 def _tokenised(lines: Sequence[str]) -> float | None:
@@ -322,8 +322,6 @@ _EXCHANGE = "Exchange the sides, or data.source_lang and data.target_lang."
 def _language_problem(text: _Text) -> str | None:
     """Returns a warning about the languages of the sides; None if there is none."""
     codes = text.languages
-    if language_of(codes[0]).language == language_of(codes[1]).language:
-        return None
     scripts = [language_of(code).letters for code in codes]
     if scripts[0] and scripts[1] and not scripts[0] & scripts[1]:
         # For each side the share of lines with a letter of the source's script, and of the target's.
@@ -339,6 +337,9 @@ def _language_problem(text: _Text) -> str | None:
                     f"of {codes[index]}. Set data.{('source', 'target')[index]}_lang to the language of the "
                     "text, or give other files. data.cleaning.min_script=0.5 drops single pairs."
                 )
+        return None
+    languages = [language_of(code).language for code in codes]
+    if languages[0] == languages[1] != "":
         return None
     identified = _identified(text)
     if identified is None:

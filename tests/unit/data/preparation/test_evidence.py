@@ -183,6 +183,18 @@ def test_exchanged_sides_of_two_scripts() -> None:
     assert warning.startswith("data.train.target: 0% of the lines have letters of the script of ko. ")
 
 
+def test_exchanged_scripts_of_one_language() -> None:
+    latin = [f"Vrednost {number} je vraćena iz funkcije." for number in range(200)]
+    cyrillic = [f"Вредност {number} је враћена из функције." for number in range(200)]
+    languages = ("sr-Latn", "sr-Cyrl")
+    assert warnings_of((latin, cyrillic), languages=languages) == []
+    [warning] = warnings_of((cyrillic, latin), languages=languages)
+    assert warning.startswith("data.train: the sides are exchanged: ")
+    assert warnings_of((latin, latin[::-1]), languages=("pt-PT", "pt-BR")) == warnings_of(
+        (latin, latin[::-1]), languages=("pt-PT", "pt-BR"), names=("a.pt-br", "a.pt-pt")
+    )
+
+
 def test_exchanged_sides_by_identification() -> None:
     pytest.importorskip("lingua")
     source, target = quickstart("train")
