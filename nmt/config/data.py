@@ -311,16 +311,20 @@ class DataConfig(Section, key="data."):
         ]
         return list(dict.fromkeys([(self.source_lang, self.target_lang), *pairs]))
 
+    def tag_langs(self) -> dict[str, str]:
+        """Returns the target language of each tag whose training corpora have the same one."""
+        by_tag = dict[str | None, set[str]]()
+        for corpus in self.train.corpora.values():
+            by_tag.setdefault(corpus.tag, set()).add(corpus.target_lang or self.target_lang)
+        return {tag: langs.pop() for tag, langs in by_tag.items() if tag is not None and len(langs) == 1}
+
     def target_langs(self, inputs: Sequence[str], default: str | None = None) -> list[str]:
         """Returns the target language of each input of a model: that of the training corpora with its tag.
 
         Without such a tag, it is `default`, or else `target_lang`. A blank line is in the language of the
         first other line.
         """
-        default, by_tag = default or self.target_lang, dict[str | None, set[str]]()
-        for corpus in self.train.corpora.values():
-            by_tag.setdefault(corpus.tag, set()).add(corpus.target_lang or self.target_lang)
-        known = {tag: langs.pop() for tag, langs in by_tag.items() if tag is not None and len(langs) == 1}
+        default, known = default or self.target_lang, self.tag_langs()
         words = (line.split(None, 1)[:1] for line in inputs)
         langs = [known.get(word[0], default) if word else None for word in words]
         first = next((lang for lang in langs if lang is not None), default)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -26,6 +26,14 @@ class Shift(Enum):
     auto = "auto"
     predicting = "predicting"
     reading = "reading"
+
+
+class Casing(Enum):
+    """The lines in capitals or title case that are translated in ordinary case."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
 
 
 @dataclass
@@ -78,6 +86,10 @@ class DecodingConfig(Section, key="decoding."):
     copy_without_letters: bool = True
     """Copy lines without letters, such as numbers, dates and emoji, unchanged. False: the model translates
     them."""
+    case: Casing = Casing.auto
+    """Translate lines in CAPITALS or Title Case in ordinary case, and write the translation in their case.
+    `auto`: where the training sources of the model have too few such lines, if `results.json` has their
+    shares. `always`: all such lines. `never`: none."""
     max_tokens: Any = auto_or("auto", between(1, 10_000_000), "a number")
     """Largest number of source tokens per batch, padding included. `auto`: 8,192; on a GPU as many as its
     free memory probably holds."""
@@ -132,6 +144,10 @@ class DecodingConfig(Section, key="decoding."):
                 f"decoding.nbest={self.nbest}: is more than decoding.beam_size={self.beam_size}. "
                 f"Set decoding.beam_size={self.nbest}, or lower decoding.nbest."
             )
+
+    def for_segments(self) -> DecodingConfig:
+        """Returns the options for text in segments, such as a test set: `auto` does not divide its lines."""
+        return replace(self, split_sentences=False) if self.split_sentences == "auto" else self
 
     @property
     def sentences_per_batch(self) -> int:

@@ -213,7 +213,7 @@ def in_title_case(text: str, lang: str, fixed: Sequence[tuple[int, int]] = ()) -
     touch the spans `fixed`, remain.
     """
     small = _SMALL_WORDS.get(language_of(lang).language)
-    matches = [match for match in WORD.finditer(text) if begins_with_capital(match[0]) is not None]
+    matches = [*WORD.finditer(text)]
     chosen = matches[:1] if small is None else matches
     parts, place = [], 0
     for match in chosen:

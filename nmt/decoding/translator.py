@@ -18,6 +18,7 @@ from nmt.copying.translation import Restored, identity_links, needs_no_model
 from nmt.data.corpora.sources import without_tag
 from nmt.decoding.alignment import Alignment, word_links
 from nmt.decoding.candidates import Utility, chosen_candidates, has_loop
+from nmt.decoding.casing import Recaser, Recasing
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.joining import joined_lines
 from nmt.decoding.parts import Parts, Splitter, advance_of_parts, of_first_parts, phrases_of_parts
@@ -49,6 +50,7 @@ class Line:
         impossible: mask: terms without pieces, such as a blank, which no translation contains.
         copy: mask: the translation of a line that has nothing to translate, which is the line without its
             tag; None: it has something.
+        recasing: mask: the change of its letter case; None: it is translated as it is.
         bare: mask: the line without its tags, which is searched first; place tags: None.
         num_tokens: encode: source tokens before the source is cut, EOS counted; 0: the model does not read
             the line.
@@ -65,6 +67,7 @@ class Line:
     phrases: Sequence[tuple[str, str]] = ()
     impossible: Sequence[str] = ()
     copy: str | None = None
+    recasing: Recasing | None = None
     bare: Bare | None = None
     num_tokens: int = 0
     sentence: Sentence = Sentence(())
@@ -76,7 +79,13 @@ class Line:
     @property
     def searched_text(self) -> str:
         """The text that is searched, with placeholders: without tags until they are placed."""
-        return self.masked.text if self.bare is None else self.bare.text
+        text = self.masked.text if self.bare is None else self.bare.text
+        return text if self.recasing is None else self.recasing.source(text)
+
+    @property
+    def literals(self) -> list[str]:
+        """The parts of its translation that are given, with placeholders."""
+        return [self.prefix, *(masked for _, masked in self.phrases)]
 
 
 class Translator:
@@ -86,7 +95,8 @@ class Translator:
         searcher: searches the translations.
         tokenizer: that of the models of the searcher.
         utility: the metric of `decoding.mbr`; None if that is not set.
-        facts: what is known about the text of the models; None: each line is translated as a whole.
+        facts: what is known about the text of the models; None: each line is translated as a whole, in its
+            own letter case.
     """
 
     def __init__(
@@ -101,8 +111,9 @@ class Translator:
         assert (self.config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
         self._utility, self._facts = utility, facts
         self._placeholders = placeholders_of(tokenizer, self.config)
-        self._splitter = None
+        self._splitter = self._recaser = None
         if facts is not None:
+            self._recaser = Recaser(facts, self.config.case, tokenizer)
             option, tags = self.config.split_sentences, tuple(tokenizer.source_symbols)
             self._splitter = Splitter(facts, option, tags, self._num_tokens, searcher.max_source_tokens)
 
@@ -275,6 +286,8 @@ class Translator:
                 line.copy = self._copy(line)
                 if self.searcher.places_tags and self.config.place_tags and line.copy is None:
                     line.bare = self._placeholders.without_tags(line.masked)
+            if self._recaser is not None and line.copy is None:
+                line.recasing = self._recaser.recasing(line.masked.text)
         return records
 
     def _copy(self, line: Line) -> str | None:
@@ -358,14 +371,15 @@ class Translator:
 
     def _place_tags(self, lines: Sequence[Line], request: SearchRequest) -> None:
         """Places the tags of lines in every hypothesis, which retains its score."""
-        sources = encoded_sources(self.tokenizer, [line.masked.text for line in lines])
         placed: list[list[Line]] = []
-        for line, source in zip(lines, sources, strict=True):
-            assert line.bare is not None
-            finished = [
-                self._placeholders.as_in_line(hypothesis.ids, line.bare) for hypothesis in line.hypotheses
-            ]
-            line.bare, line.sentence = None, Sentence(self._cut(source), tag_pairs=tag_pairs(line.masked))
+        bares = [line.bare for line in lines]
+        for line in lines:
+            line.bare = None
+        sources = encoded_sources(self.tokenizer, [line.searched_text for line in lines])
+        for line, source, bare in zip(lines, sources, bares, strict=True):
+            assert bare is not None
+            finished = [self._placeholders.as_in_line(hypothesis.ids, bare) for hypothesis in line.hypotheses]
+            line.sentence = Sentence(self._cut(source), tag_pairs=tag_pairs(line.masked))
             placed.append([replace(line, sentence=replace(line.sentence, finished=ids)) for ids in finished])
         self._search([candidate for candidates in placed for candidate in candidates], request)
         for line, candidates in zip(lines, placed, strict=True):
@@ -376,13 +390,16 @@ class Translator:
             ]
 
     def _restore(self, lines: Sequence[Line]) -> None:
-        """Decodes the hypotheses, and puts the strings of the lines in place of the placeholders."""
+        """Decodes the hypotheses, restores their case, and puts the strings in place of the placeholders."""
         ids = [hypothesis.ids for line in lines for hypothesis in line.hypotheses]
-        texts = iter(self.tokenizer.decode_target(ids))
+        decoded = iter(self.tokenizer.decode_target(ids))
         for line in lines:
+            texts = [next(decoded) for _ in line.hypotheses]
+            if line.recasing is not None:
+                texts = [line.recasing.target(text, line.literals) for text in texts]
             line.restored = [
-                self._placeholders.restored(next(texts), line.text, line.masked, links)
-                for links in line.alignments
+                self._placeholders.restored(text, line.text, line.masked, links)
+                for text, links in zip(texts, line.alignments, strict=True)
             ]
 
     def _choose(self, lines: Sequence[Line]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -305,10 +305,7 @@ def _quoted_option(key: str, value: Any) -> str:
 def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> list[str]:
     loaded = LoadedModels(bundles, *set_up(config))
     utility = configured_utility(config.decoding, task.target_lang, config.evaluation)
-    decoding = config.decoding
-    if decoding.split_sentences == "auto":  # a line of a test set is a segment, as in the test of `nmt-train`
-        decoding = replace(decoding, split_sentences=False)
-    translator, _ = loaded.readers(decoding, utility)
+    translator, _ = loaded.readers(config.decoding.for_segments(), utility)
     sources = task.texts["source"]
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
         translations = translator.translate(sources, bar.update)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
 from nmt import __version__
@@ -10,6 +10,7 @@ from nmt.bundle import Bundle, read_config
 from nmt.config import DecodingConfig
 from nmt.config.storage import from_plain, to_plain
 from nmt.data.cache import fingerprint
+from nmt.data.letter_case import CaseFacts
 from nmt.decoding.facts import TextFacts
 from nmt.errors import UserError
 from nmt.runtime.checksums import file_sums, read_sections
@@ -31,6 +32,8 @@ class Record:
         made_from: the fingerprint of what the export depends on; see `fingerprint_of`.
         several_sentences: as in `TextFacts`; an earlier export has none.
         characters: as in `TextFacts`; an earlier export has none.
+        case: as in `TextFacts`; an earlier export has none.
+        targets: as in `TextFacts`.
     """
 
     format: str
@@ -43,11 +46,13 @@ class Record:
     made_from: str
     several_sentences: float | None = None
     characters: int | None = None
+    case: CaseFacts | None = None
+    targets: dict[str, str] = field(default_factory=dict)
 
     @property
     def facts(self) -> TextFacts:
         """What is known about the text of the model."""
-        return TextFacts(self.source_lang, self.target_lang, self.several_sentences, self.characters)
+        return TextFacts(**{fact.name: getattr(self, fact.name) for fact in fields(TextFacts)})
 
 
 def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -> Record:
@@ -65,6 +70,8 @@ def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -
         made_from=fingerprint_of(bundle.folder, format, quantization, max_length),
         several_sentences=facts.several_sentences,
         characters=facts.characters,
+        case=facts.case,
+        targets=dict(facts.targets),
     )
 
 
@@ -96,9 +103,11 @@ def read_record(folder: Path) -> Record:
     """
     path = folder / EXPORT_REPORT
     values, known = read_sections(path), fields(Record)
-    if any(field.name not in values for field in known if field.default is MISSING):
+    if any(
+        one.name not in values for one in known if one.default is MISSING and one.default_factory is MISSING
+    ):
         raise UserError(f"{path}: was written by an earlier version of nmt. Export the model again.")
     try:
-        return from_plain(Record, {field.name: values[field.name] for field in known if field.name in values})
+        return from_plain(Record, {one.name: values[one.name] for one in known if one.name in values})
     except UserError as error:
         raise UserError(f"{path}: is damaged: {error}") from error

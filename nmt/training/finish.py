@@ -15,6 +15,7 @@ from nmt import __version__
 from nmt.bundle import MOST_RESULTS, RESULTS, load_bundle, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
 from nmt.data.preparation.prepare import Prepared
+from nmt.decoding.facts import TextFacts
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
@@ -61,7 +62,7 @@ def finish(
     _log_selection(selection)
     _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints, ranks)
 
-    searcher = SharedSearcher(model, prepared.tokenizer, config.decoding, ranks)
+    searcher = SharedSearcher(model, prepared.tokenizer, config.decoding.for_segments(), ranks)
     known = selection.best.hypotheses
     results: dict[str, Any] = _scores(searcher, config, prepared, folder, ranks, valid=known)
     if ranks.is_main:
@@ -71,9 +72,8 @@ def finish(
             results["alignment"] = alignment
     if config.start_from is not None:
         if ranks.share(ranks.is_main and _start_is_unchanged(config, start)):
-            before = SharedSearcher(
-                initial_model(config, prepared), prepared.tokenizer, config.decoding, ranks
-            )
+            decoding = config.decoding.for_segments()
+            before = SharedSearcher(initial_model(config, prepared), prepared.tokenizer, decoding, ranks)
             results["before"] = _scores(before, config, prepared, folder, ranks, name="before")
         else:
             log.warning(
@@ -217,7 +217,8 @@ def _scores(
     `name` is that of the model in file names and on the progress bar; empty: the final model. `valid` are
     translations of the validation set that the model has made already.
     """
-    results, translator = {}, Translator(searcher, prepared.tokenizer)
+    facts = TextFacts.of(config.data, {"data": prepared.report})
+    results, translator = {}, Translator(searcher, prepared.tokenizer, facts=facts)
     for split, text, hypotheses in (("test", prepared.test, None), ("valid", prepared.valid, valid)):
         if text is None:
             continue

@@ -22,6 +22,7 @@ from nmt.data.batches.stream import validation_batches
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.decoding.facts import TextFacts
 from nmt.decoding.search import Hypothesis
 from nmt.decoding.search_batches import with_fixed_limits
 from nmt.decoding.searcher import Job, Result
@@ -153,6 +154,7 @@ class Validator:
         sources, references = held_out.sources[:count], held_out.references[:count]
         self._held_out = replace(held_out, sources=sources, references=references, groups=None)
         self._inputs = self._held_out.inputs
+        self._facts = TextFacts.of(config.data, {"data": prepared.report})
 
     def validate(self, stop: Callable[[], bool]) -> Validation:
         """Computes loss and translations; leaves the model in the mode it was in.
@@ -237,11 +239,12 @@ class Validator:
         Raises:
             ValidationStopped: `stop` became true in this rank or in another one.
         """
-        config, precision = self._config.decoding, self._precision
+        config, precision = self._config.decoding.for_segments(), self._precision
         searcher = SharedSearcher(
             *(self._model, self._tokenizer, config, self._ranks), precision=precision, fixed=True, stop=stop
         )
-        translations = Translator(searcher, self._tokenizer).translate(self._inputs, advance)
+        translator = Translator(searcher, self._tokenizer, facts=self._facts)
+        translations = translator.translate(self._inputs, advance)
         return [translation.hypotheses[0].text for translation in translations]
 
     def score(self, key: str, hypotheses: Sequence[str], stop: Callable[[], bool] = bool) -> float | None:
