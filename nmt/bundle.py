@@ -204,6 +204,9 @@ def checked_results(values: Any) -> dict[str, Any]:
     for name, facts in values.get("data", {}).items():
         if name in ("train", "valid", "test") and not isinstance(facts, dict):
             raise ValueError(f"data.{name} is not a section")
+        sets = facts.get("sets", {}) if name in ("valid", "test") else {}
+        if not isinstance(sets, dict) or not all(isinstance(part, dict) for part in sets.values()):
+            raise ValueError(f"data.{name}.sets is not a section of sections")
     return values
 
 

@@ -146,7 +146,8 @@ def _sections(subject: Subject) -> Iterator[str]:
 def _score_rows(results: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for score in scores(results):
         count = "" if score.sentences is None else f"{score.sentences:,}"
-        yield score.split, count, code(score.metric), f"{score.value:.2f}", code(score.signature)
+        data = f"{score.split} {code(score.name)}" if score.name else score.split
+        yield data, count, code(score.metric), f"{score.value:.2f}", code(score.signature)
 
 
 def _data(results: Mapping[str, Any]) -> str:
@@ -285,9 +286,13 @@ def _longest_ticks(text: str) -> int:
 
 
 class Score(NamedTuple):
-    """A score on held-out data, `test` or `valid`; `sentences` is None if it is not recorded."""
+    """A score on held-out data, `test` or `valid`; `sentences` is None if it is not recorded.
+
+    The `name` of a single set without a name is empty.
+    """
 
     split: str
+    name: str
     sentences: int | None
     metric: str
     value: float
@@ -297,21 +302,24 @@ class Score(NamedTuple):
 def scores(results: Mapping[str, Any]) -> Iterator[Score]:
     """Yields the scores that are numbers, those of the test set first."""
     for split in ("test", "valid"):
-        facts = section(results, split)
-        count = facts.get("sentences")
-        for key, signature in section(facts, "signatures").items():
-            value = facts.get(key)
-            if is_finite(value):
-                sentences = count if is_count(count) else None
-                yield Score(split, sentences, str(key), float(value), str(signature))
+        for name, facts in _named_parts(section(results, split), "sets").items():
+            count = facts.get("sentences")
+            for key, signature in section(facts, "signatures").items():
+                value = facts.get(key)
+                if is_finite(value):
+                    sentences = count if is_count(count) else None
+                    yield Score(split, name, sentences, str(key), float(value), str(signature))
 
 
 def corpora(results: Mapping[str, Any], split: str) -> dict[str, Mapping[str, Any]]:
-    """Returns the facts of each corpus of a split, by name; the name of the only one is empty."""
-    facts = section(section(results, "data"), split)
-    several = section(facts, "corpora")
-    if several:
-        return {str(name): corpus for name, corpus in several.items() if isinstance(corpus, Mapping)}
+    """Returns the facts of each corpus or set of a split, by name; the name of the only one is empty."""
+    return _named_parts(section(section(results, "data"), split), "corpora" if split == "train" else "sets")
+
+
+def _named_parts(facts: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
+    """Returns the sections under `key` by name, or without these the facts themselves, with an empty name."""
+    if several := section(facts, key):
+        return {str(name): part for name, part in several.items() if isinstance(part, Mapping)}
     return {"": facts} if facts else {}
 
 
@@ -367,18 +375,19 @@ def header(subject: Subject, library: str) -> dict[str, Any]:
 
 
 def _index(subject: Subject, scores: list[Score]) -> list[dict[str, Any]]:
-    """Returns the scores in the form of the hub: an entry for each split."""
+    """Returns the scores in the form of the hub: an entry for each split, or for each of its sets."""
     data, entries = subject.config.data, []
-    for split in dict.fromkeys(score.split for score in scores):
-        facts = next(iter(corpora(subject.results, split).values()), {})
+    for split, name in dict.fromkeys((score.split, score.name) for score in scores):
+        facts = corpora(subject.results, split).get(name, {})
         hub = facts.get("hub")
-        title = f"Translation {data.source_lang}-{data.target_lang}"
+        languages = facts.get("source_lang", data.source_lang), facts.get("target_lang", data.target_lang)
+        title = line(f"Translation {languages[0]}-{languages[1]}")
         entries.append(
             {
                 "task": {"type": "translation", "name": title},
                 "dataset": {
                     "type": hub if isinstance(hub, str) and HUB_ID.fullmatch(hub) else "text",
-                    "name": line(facts.get("corpus") or f"{data.name} {split}"),
+                    "name": line(name or facts.get("corpus") or f"{data.name} {split}"),
                     "split": split,
                 },
                 "metrics": [
@@ -389,7 +398,7 @@ def _index(subject: Subject, scores: list[Score]) -> list[dict[str, Any]]:
                         "args": {"signature": line(score.signature)},
                     }
                     for score in scores
-                    if score.split == split
+                    if (score.split, score.name) == (split, name)
                 ],
             }
         )

@@ -56,7 +56,8 @@ def evaluate(
 
     Returns:
         The report: `report.scores["bleu"]`, `report.scores.signatures["bleu"]`, `report.hypotheses`,
-        `report.comparison`, `report.groups`, `report.table()`, and `report.as_dict()` with the content that
+        `report.comparison`, `report.groups`, `report.sets` (a report for each named test set of the model;
+        the scores of the whole are means), `report.table()`, and `report.as_dict()` with the content that
         `nmt-eval json=FILE` writes.
 
     Raises:

@@ -2,6 +2,7 @@
 
   nmt-eval model_dir=runs/quickstart                      the model's test set (split=valid: validation)
   nmt-eval model_dir=DIR data=NAME                        the test set of other data
+  nmt-eval model_dir=DIR set=NAME                         one of several test sets (data.test.sets)
   nmt-eval model_dir=DIR source=FILE references=FILE      your files
   nmt-eval "model_dir=[DIR,DIR]"                          an ensemble of models
   nmt-eval hypotheses=FILE references=FILE target_lang=de existing translations

@@ -12,11 +12,14 @@ from nmt.config.data import CorpusConfig as CorpusConfig
 from nmt.config.data import DataConfig as DataConfig
 from nmt.config.data import Extension as Extension
 from nmt.config.data import HubConfig as HubConfig
+from nmt.config.data import NamedConfig as NamedConfig
 from nmt.config.data import Normalization as Normalization
 from nmt.config.data import PairsConfig as PairsConfig
 from nmt.config.data import SamplingConfig as SamplingConfig
 from nmt.config.data import Segmentation as Segmentation
+from nmt.config.data import SetConfig as SetConfig
 from nmt.config.data import SplitConfig as SplitConfig
+from nmt.config.data import TaggedConfig as TaggedConfig
 from nmt.config.data import TokenizerConfig as TokenizerConfig
 from nmt.config.data import TrainSplitConfig as TrainSplitConfig
 from nmt.config.decoding import Casing as Casing

@@ -99,6 +99,10 @@ class TrainConfig(Section):
                     raise UserError(
                         f"training.{key}={shown}: needs a model to start from. Give start_from=DIR."
                     )
+        name, sets = self.training.criterion_set, self.data.valid.sets
+        if name is not None and name not in sets:
+            known = f"Choose from {', '.join(sets)}" if sets else "There are none. Remove it"
+            raise UserError(f"training.criterion_set={name}: not a set of data.valid.sets. {known}.")
         if self.decoding.mbr is not None:
             raise UserError(
                 f"decoding.mbr={self.decoding.mbr}: is not available in training. Remove it, and give it to "
@@ -181,6 +185,8 @@ class EvalConfig(Section):
     """Other data than those of the model, such as `data=quickstart`. Their `split` is scored."""
     split: str = "test"
     """Split of the data to score: `valid` or `test`."""
+    set: str | None = None
+    """Set of the split to score, of those with names (`data.test.sets`). null: all."""
     source: str | None = path_field("file", None)
     """Text file to translate with `model_dir` instead of the data of the model. With `hypotheses`: the
     sources, for metrics that read them."""

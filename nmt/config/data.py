@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -11,6 +12,8 @@ from nmt.config.checks import MANY, PROCESSES, Section, above, auto_or, between,
 from nmt.config.schema import by_side, path_field
 from nmt.config.storage import from_plain, to_plain
 from nmt.errors import UserError
+
+_SET_NAME = re.compile(r"[^\W_][\w-]{0,59}")
 
 
 class Segmentation(Enum):
@@ -74,8 +77,8 @@ class PairsConfig:
 
 
 @dataclass
-class SplitConfig(PairsConfig):
-    """The source of one split: exactly one of a hub split, text files of two sides, tables, or a test set."""
+class TaggedConfig(PairsConfig):
+    """The source of pairs, with a tag, and with labels of its lines."""
 
     groups: str | None = path_field("file", None)
     """Text file with one label per line. Each label is also scored separately."""
@@ -88,17 +91,26 @@ class SplitConfig(PairsConfig):
 
 
 @dataclass
-class CorpusConfig(PairsConfig):
-    """One of several training corpora, under a name of your choice."""
+class NamedConfig(PairsConfig):
+    """One of several sources of pairs, under a name of your choice."""
 
     source_key: str | None = None
-    """Replaces `data.source_key` for the tables of this corpus."""
+    """Replaces `data.source_key` for these tables."""
     target_key: str | None = None
-    """Replaces `data.target_key` for the tables of this corpus."""
+    """Replaces `data.target_key` for these tables."""
     source_lang: str | None = None
-    """Replaces `data.source_lang` for this corpus: for its columns and its cleaning rules."""
+    """Replaces `data.source_lang` for these pairs: for their columns and cleaning rules."""
     target_lang: str | None = None
-    """Replaces `data.target_lang` for this corpus in the same way."""
+    """Replaces `data.target_lang` for these pairs: also for BLEU's tokeniser. In validation and test, null is
+    the language of the training corpora with the same tag."""
+    hub: HubConfig = field(default_factory=HubConfig)
+    """The hub data set of these pairs, for `split`. Options that are not given are those of `data.hub`."""
+
+
+@dataclass
+class CorpusConfig(NamedConfig):
+    """One of several training corpora."""
+
     weight: float | None = None
     """How often each pair is drawn per epoch. 2 draws every pair twice; 0.5 draws half of the pairs, and the
     other half in the next epoch. null: 1."""
@@ -107,17 +119,28 @@ class CorpusConfig(PairsConfig):
     line with the tag."""
     cleaning: dict[str, Any] = field(default_factory=dict)
     """Cleaning options that replace those of `data.cleaning`, such as `{max_ratio: 3}`."""
-    hub: HubConfig = field(default_factory=HubConfig)
-    """The hub data set of this corpus, for `split`. Options that are not given are those of `data.hub`."""
 
 
 @dataclass
-class TrainSplitConfig(SplitConfig):
+class TrainSplitConfig(TaggedConfig):
     """The source of training pairs: one corpus, as for the other splits, or several named corpora."""
 
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)
     """Several named corpora instead of one. Of equal pairs in different corpora, the pair of the earliest
     corpus is retained."""
+
+
+@dataclass
+class SetConfig(NamedConfig, TaggedConfig):
+    """One of several sets of the validation or test."""
+
+
+@dataclass
+class SplitConfig(TaggedConfig):
+    """The source of validation or test pairs: one set, or several named sets."""
+
+    sets: dict[str, SetConfig] = field(default_factory=dict)
+    """Several named sets instead of one. Each has its own scores, signatures and curve."""
 
 
 @dataclass
@@ -302,6 +325,22 @@ class DataConfig(Section, key="data."):
                 raise UserError(f"data.{key}: is empty. Give a language code, such as data.{key}=en.")
         for name, corpus in self.train.corpora.items():
             self._check_corpus(f"data.train.corpora.{name}", corpus)
+        for key, split in {"data.valid": self.valid, "data.test": self.test}.items():
+            for name in split.sets:
+                if not _SET_NAME.fullmatch(name):
+                    raise UserError(
+                        f"{key}.sets.{name}: not a name of a set, which is part of names of files. It begins "
+                        "with a letter or a digit, and has up to 60 letters, digits, _ and -. Rename it."
+                    )
+
+    def named(self) -> dict[str, NamedConfig]:
+        """Returns all named training corpora and held-out sets by their full names."""
+        parts: dict[str, NamedConfig] = {
+            f"data.train.corpora.{name}": corpus for name, corpus in self.train.corpora.items()
+        }
+        for key, split in {"data.valid": self.valid, "data.test": self.test}.items():
+            parts |= {f"{key}.sets.{name}": options for name, options in split.sets.items()}
+        return parts
 
     def language_pairs(self) -> list[tuple[str, str]]:
         """Returns the pairs (source, target) of languages of a model trained on these data, each once."""

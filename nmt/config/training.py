@@ -200,6 +200,8 @@ class TrainingConfig(Section, key="training."):
     criterion: str = registered_name("bleu", "loss", "bleu", "chrf", "chrfpp", "ter", "comet")
     """Validation measure for the best checkpoint, early stopping and the choice of the final model: `loss`,
     or a metric such as `bleu` or `chrf`."""
+    criterion_set: str | None = None
+    """The set of `data.valid.sets` on which the `criterion` is computed. null: the mean of all sets."""
     patience: int = bounded(0, between(0, MANY))
     """Early stopping: training ends after this many validations in a row without a better `criterion`. 0:
     off."""

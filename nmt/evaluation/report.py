@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nmt.evaluation.metrics import METRICS
-from nmt.evaluation.scores import Comparison, Scores, listed
+from nmt.evaluation.scores import Comparison, Scores, listed, mean_of_sets
 
 WIDTH = 80
 """Width of a table in characters."""
@@ -25,12 +25,13 @@ class Report:
 
     Attributes:
         title: the scored texts or model, in one line.
-        scores: scores of all sentences together.
+        scores: scores of all sentences together; with several sets, the means over the sets.
         groups: label → scores of its sentences.
         comparison: the difference from the baseline and its significance.
         details: further entries of the JSON, such as the model, the data and the decoding options.
         hypotheses: the translations that were scored; not part of the JSON.
         before: the report of the model before fine-tuning, on the same text; not part of the JSON.
+        sets: name → report of each set; empty if there is one set without a name.
     """
 
     title: str
@@ -40,12 +41,48 @@ class Report:
     details: Mapping[str, Any] = field(default_factory=dict)
     hypotheses: Sequence[str] = field(default=(), repr=False)
     before: Report | None = field(default=None, repr=False)
+    sets: Mapping[str, Report] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of_sets(cls, title: str, sets: Mapping[str, Report], **fields: Any) -> Report:
+        """Creates the report of several sets, or returns that of a single set, whose name is empty."""
+        if "" in sets:
+            return replace(sets[""], title=title, **fields)
+        return cls(title, mean_of_sets([report.scores for report in sets.values()]), sets=sets, **fields)
+
+    def results(self) -> dict[str, Any]:
+        """Returns the scores in the format of `results.json`: those of all sentences, groups and sets."""
+        results = self.scores.as_dict()
+        if self.groups:
+            results["groups"] = {label: scores.as_dict() for label, scores in self.groups.items()}
+        if self.sets:
+            results["sets"] = {name: {**part.results(), **part.details} for name, part in self.sets.items()}
+        return results
+
+    @classmethod
+    def from_results(
+        cls, title: str, results: Mapping[str, Any], before: Mapping[str, Any] | None = None
+    ) -> Report:
+        """Reverses `results`. `before` has the results of the model before fine-tuning.
+
+        Raises:
+            AttributeError, KeyError, TypeError: a part is missing or has the wrong type.
+        """
+        old = (before or {}).get("sets", {})
+        return cls(
+            title,
+            Scores.from_dict({key: part for key, part in results.items() if key not in ("groups", "sets")}),
+            {label: Scores.from_dict(group) for label, group in results.get("groups", {}).items()},
+            before=None if before is None else cls.from_results(title, before),
+            sets={
+                name: cls.from_results(name, part, old.get(name))
+                for name, part in results.get("sets", {}).items()
+            },
+        )
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the scores in the format of `results.json`, and `groups`, `baseline` and details if any."""
-        report = {"title": self.title, **self.scores.as_dict()}
-        if self.groups:
-            report["groups"] = {label: scores.as_dict() for label, scores in self.groups.items()}
+        """Returns the results with the title, and the comparison with a baseline and details if any."""
+        report = {"title": self.title, **self.results()}
         if self.comparison:
             report["baseline"] = self.comparison.as_dict()
         return {**report, **self.details}
@@ -55,14 +92,28 @@ class Report:
         return "\n".join([self.title, "", *self._rows(), "", *self._notes()]) + "\n"
 
     def _rows(self) -> Iterator[str]:
-        labels = ["  95% interval", *(f"  {_shown_label(label)}" for label in self.groups)]
+        whole = "mean" if self.sets else "all" if self.groups else "hypotheses"
+        parts = [*self.sets.items(), (whole, self)]
+        labels = ["  95% interval", *self.sets]
+        labels += [f"  {_shown_label(label)}" for _, part in parts for label in part.groups]
         if self.before:
             labels.append("    difference")
         numbers = _SENTENCES_WIDTH + _SCORE_WIDTH * len(self.scores.values)
         width = min(max(map(len, labels)) + 2, max(WIDTH - numbers, _MIN_LABEL_WIDTH))
         yield _row(width, "", "sentences", list(map(_name, self.scores.values)))
-        keys = list(self.scores.values)
-        yield _score_row(width, "all" if self.groups else "hypotheses", self.scores, keys)
+        for label, part in parts:
+            yield from part._score_rows(width, label, list(self.scores.values))
+        if self.comparison:
+            yield _row(
+                width, "baseline", str(self.scores.sentences), self._differences("baseline", "{:.{}f}")
+            )
+            yield _row(width, "  95% interval", "", self._differences("baseline_interval", "±{:.{}f}"))
+            yield _row(width, "difference", "", self._differences("delta", "{:+.{}f}"))
+            yield _row(width, "  p-value", "", self._differences("p_value", "{:.3f}"))
+
+    def _score_rows(self, width: int, name: str, keys: Sequence[str]) -> Iterator[str]:
+        """Yields the scores of all sentences and of the groups, each with those before fine-tuning."""
+        yield _score_row(width, name, self.scores, keys)
         if self.before:
             yield from _rows_before(width, "  ", self.before.scores, self.scores)
         if self.comparison:
@@ -71,13 +122,6 @@ class Report:
             yield _score_row(width, f"  {_shown_label(label)}", scores, keys)
             if self.before and label in self.before.groups:
                 yield from _rows_before(width, "    ", self.before.groups[label], scores)
-        if self.comparison:
-            yield _row(
-                width, "baseline", str(self.scores.sentences), self._differences("baseline", "{:.{}f}")
-            )
-            yield _row(width, "  95% interval", "", self._differences("baseline_interval", "±{:.{}f}"))
-            yield _row(width, "difference", "", self._differences("delta", "{:+.{}f}"))
-            yield _row(width, "  p-value", "", self._differences("p_value", "{:.3f}"))
 
     def _differences(self, attribute: str, pattern: str) -> list[str]:
         assert self.comparison is not None
@@ -104,10 +148,19 @@ class Report:
                 notes += f" With fewer than {FEW} sentences it is not reliable."
         yield from textwrap.wrap(notes.strip(), WIDTH)
         for key in self.scores.values:
-            yield f"{_name(key)}|{self.scores.signatures[key]}"
-            for label, scores in self.groups.items():  # of a language with another tokenizer
-                if (signature := scores.signatures.get(key)) not in (None, self.scores.signatures[key]):
-                    yield f"{_name(key)}|{signature} ({_shown_label(label)})"
+            signatures = list(self._signatures(key))
+            if len({signature for signature, _ in signatures}) == 1:
+                signatures = [(signatures[0][0], "")]
+            for signature, label in signatures:
+                yield f"{_name(key)}|{signature}{label and f' ({label})'}"
+
+    def _signatures(self, key: str) -> Iterator[tuple[str, str]]:
+        """Yields the signatures of a metric, each with the set or group, such as a language, that has it."""
+        for name, part in (self.sets or {"": self}).items():
+            yield (whole := part.scores.signatures[key]), name
+            for label, scores in part.groups.items():
+                if (signature := scores.signatures.get(key)) not in (None, whole):
+                    yield signature, ", ".join(filter(None, (name, _shown_label(label))))
 
 
 def _name(key: str) -> str:

@@ -55,6 +55,22 @@ class Scores:
         return cls(scores, signatures, sentences)
 
 
+def mean_of_sets(sets: Collection[Scores]) -> Scores:
+    """Returns the mean of each score over several sets; it has no signature.
+
+    A mean is None if a set lacks the score. The number of sentences is that of all sets together.
+    """
+    keys = dict.fromkeys(key for scores in sets for key in scores.values)
+    means = {key: mean_score([scores.values.get(key) for scores in sets]) for key in keys}
+    return Scores(means, {}, sum(scores.sentences for scores in sets))
+
+
+def mean_score(values: Sequence[float | None]) -> float | None:
+    """Returns the mean of one or more scores, whatever their order; None if a score is missing."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if len(known) == len(values) else None
+
+
 def score(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,6 @@ from nmt.config import (
     EvalConfig,
     EvaluationConfig,
     Precision,
-    SplitConfig,
     folders,
     storage,
 )
@@ -24,6 +22,7 @@ from nmt.decoding.candidates import Utility
 from nmt.decoding.loading import LoadedModels, set_up
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
+from nmt.evaluation.model_data import read_data
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import (
     compare,
@@ -42,7 +41,8 @@ from nmt.runtime.streams import log, printable, progress
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
-    from nmt.data.corpora.corpus import HeldOut
+    from nmt.data.corpora.held_out import HeldOut
+    from nmt.decoding.translation import Translation
 
 TEXTS = ("source", "hypotheses", "baseline", "references", "groups")
 """Keys that name text files; all the given files must correspond line for line."""
@@ -64,7 +64,10 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
     check_keys(config, texts)
     task = read_files(config, texts)
     bundles = load_models(config, task)
-    task.check()
+    _refuse_single(config, texts, task)
+    for part in task.parts():
+        part.check()
+        warn_of_words("target_lang", part.target_lang, part.options.metrics)
     if bundles:
         task.texts["hypotheses"] = _translate(config, bundles, task)
         _warn_of_normalised_target(bundles[0], task.references[0])
@@ -73,16 +76,26 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
             "%s: seems to be tokenised (lines end in ' .'), but scores need raw text. Detokenise it first.",
             as_option("hypotheses", config.hypotheses),
         )
-    for reference in task.references:
-        _warn_of_forms(task.texts["hypotheses"], reference, as_option("references", config.references))
-    warn_of_words("target_lang", task.target_lang, task.options.metrics)
-    if not task.target_lang and lacks_spaces(task.references[0]):
+    for part in task.parts():
+        for reference in part.references:
+            _warn_of_forms(part.texts["hypotheses"], reference, as_option("references", config.references))
+    if not task.parts()[0].target_lang and lacks_spaces(task.references[0]):
         log.warning(
             "%s: seems to be Chinese, Japanese or Korean. Give target_lang=zh, ja or ko. Without it, BLEU "
             "treats whole sentences as words.",
             as_option("references", config.references),
         )
     return task.report()
+
+
+def _refuse_single(config: EvalConfig, in_memory: Collection[str], task: Task) -> None:
+    """Refuses options for a single set, if there are several."""
+    for key in ("baseline", "groups", "target_lang") if task.sets else ():
+        if (value := getattr(config, key)) is not None or key in in_memory:
+            raise UserError(
+                f"{as_option(key, value)}: data.{config.split} has several sets. Give set=NAME to score one "
+                f"of {', '.join(task.sets)}."
+            )
 
 
 def _warn_of_normalised_target(bundle: Bundle, references: Sequence[str]) -> None:
@@ -110,7 +123,7 @@ def _warn_of_forms(hypotheses: Sequence[str], references: Sequence[str], name: s
 
 @dataclass
 class Task:
-    """The texts and options of one evaluation.
+    """The texts and options of one evaluation, or of one set of it.
 
     Attributes:
         title: the first line of the report.
@@ -120,6 +133,8 @@ class Task:
         target_langs: the language of each reference, if they are in several, which tags of the sources name.
         counts: name of each text in messages → its number of lines.
         details: further entries of the JSON.
+        sets: name → task of each named set of the data; `texts` and `references` have all their lines. Empty
+            if there is one set.
     """
 
     title: str = ""
@@ -131,6 +146,11 @@ class Task:
     target_langs: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+    sets: dict[str, Task] = field(default_factory=dict)
+
+    def parts(self) -> list[Task]:
+        """Returns the tasks that are scored: those of the sets, or this one."""
+        return list(self.sets.values()) or [self]
 
     def add(self, key: str, lines: list[str], name: str) -> None:
         """Adds a text. Several texts may have the key `references`; each translates every sentence."""
@@ -140,6 +160,25 @@ class Task:
             self.texts[key] = lines
         self.counts[name] = len(lines)
 
+    def add_held_out(self, text: HeldOut, key: str) -> None:
+        """Adds a set; groups and a language that are given already are retained. `key` is its name."""
+        self.add("source", text.inputs, f"{key}'s source")
+        self.sources = text.sources
+        self.add("references", text.references, f"{key}'s target")
+        if text.groups is not None and "groups" not in self.texts:
+            self.add("groups", text.groups, f"{key}.groups")
+        if not self.target_lang:
+            self.target_lang, self.target_langs = text.target_lang, list(text.target_langs)
+
+    def add_sets(self, sets: Mapping[str, HeldOut], key: str) -> None:
+        """Adds several named sets."""
+        for name, text in sets.items():
+            self.sets[name] = Task(name, options=self.options, details={"data": text.facts})
+            self.sets[name].add_held_out(text, f"{key}.sets.{name}")
+        texts = sets.values()
+        self.add("source", [line for text in texts for line in text.inputs], f"{key}'s sources")
+        self.add("references", [line for text in texts for line in text.references], f"{key}'s targets")
+
     def check(self) -> None:
         """Checks in advance whether scoring would fail, before hours of translating."""
         require_equal_counts(self.counts)
@@ -148,6 +187,10 @@ class Task:
 
     def report(self) -> Report:
         """Scores the texts and returns the report."""
+        if self.sets:
+            reports = {name: part.report() for name, part in self.sets.items()}
+            hypotheses = self.texts["hypotheses"]
+            return Report.of_sets(self.title, reports, details=self.details, hypotheses=hypotheses)
         texts, metrics = self.texts, metrics_for(self.target_lang, self.options)
         hypotheses, references, sources = texts["hypotheses"], self.references, self.sources
         scores = score(hypotheses, references, metrics, sources=sources)
@@ -213,102 +256,56 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
     bundle = bundles[0]
     trained_on = bundle.config.data
     data = config.data or trained_on
-    if not any(
-        distance(data.source_lang, source) is not None and distance(data.target_lang, target) is not None
-        for source, target in trained_on.language_pairs()
-    ):
-        log.warning(
-            "the model translates from %s to %s, but the data are from %s to %s",
-            *(trained_on.source_lang, trained_on.target_lang, data.source_lang, data.target_lang),
-        )
-    scored_on = _title_files("references", config)
+    scored_on, pairs = _title_files("references", config), [(data.source_lang, data.target_lang)]
     if not task.references:
-        key, held_out = f"data.{config.split}", read_data(config, bundle)
-        task.add("source", held_out.inputs, f"{key}'s source")
-        task.sources = held_out.sources
-        task.add("references", held_out.references, f"{key}'s target")
-        if held_out.groups is not None and config.groups is None:
-            task.add("groups", held_out.groups, f"{key}.groups")
-        task.details |= {"split": config.split, "data": held_out.facts}
-        scored_on = f"{data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
-    if not config.target_lang:
+        sets, key = read_data(config, bundle), f"data.{config.split}"
+        if "" in sets or config.set is not None:
+            ((name, text),) = sets.items()
+            task.add_held_out(text, f"{key}.sets.{name}" if name else key)
+            task.details["data"] = text.facts
+            scored_on = f"{data.name} ({', '.join(filter(None, (config.split, name)))})"
+            scored_on += f", {text.source_lang}-{text.target_lang}"
+        else:
+            task.add_sets(sets, key)
+            scored_on = f"{data.name} ({config.split}), {len(sets)} sets"
+        pairs = [(text.source_lang, text.target_lang) for text in sets.values()]
+        task.details |= {"split": config.split} | ({} if config.set is None else {"set": config.set})
+    elif not config.target_lang:
         langs = trained_on.target_langs(task.texts["source"], data.target_lang)
         task.target_lang, task.target_langs = data.target_lang, langs
         if len(set(langs)) == 1:
             task.target_lang, task.target_langs = langs[0], []
+    _warn_of_other_languages(trained_on, pairs)
     task.title = printable(f"{' + '.join(paths)} on {scored_on}")
     task.details["model_dir"] = paths[0] if isinstance(config.model_dir, str) else paths
     return bundles
 
 
-def read_data(config: EvalConfig, bundle: Bundle) -> HeldOut:
-    """Returns the text of `config.split` of `config.data` or, without these, of the data of the model.
-
-    Raises:
-        UserError: there is no such split, or it is no longer available.
-    """
-    # These import numpy; evaluations of files start without it.
-    from nmt.data.corpora.corpus import is_given, read_held_out
-    from nmt.data.corpora.recorded import NotRecorded, require_recorded
-
-    key, data = f"data.{config.split}", config.data or bundle.config.data
-    split: SplitConfig = getattr(data, config.split)
-    whose = f"data={data.name}" if config.data else f"the model in {bundle.folder}"
-    if not is_given(split):
-        other = "valid" if config.split == "test" else "test"
-        raise UserError(f"{whose}: has no {key}. Try split={other}, or give source=FILE and references=FILE.")
-    recorded = bundle.results.get("data", {}).get(config.split, {})
-    try:
-        if config.data is None:
-            require_recorded(split, data, key, recorded)
-        held_out = read_held_out(split, data, key)
-    except NotRecorded as error:
-        raise UserError(
-            f"{error} (a model could name any file of this machine). To read it, name it explicitly: "
-            f"nmt-eval model_dir={config.model_dir} {_explicit_options(split, data, config.split)}"
-        ) from error
-    except UserError as error:
-        if config.data:
-            raise
-        raise UserError(
-            f"{error} (recorded with {whose}). If its data have moved, give source=FILE and references=FILE."
-        ) from error
-    changed = any(recorded.get(name, fact) != fact for name, fact in held_out.facts.items())
-    if config.data is None and changed:
-        log.warning(
-            "%s: not the text of the run. Its files have changed, or the command was started in another "
-            "folder. The score can't be compared with that of the run.",
-            key,
-        )
-    if held_out.tag is not None and held_out.tag not in bundle.tokenizer.source_symbols:
-        known = ", ".join(bundle.tokenizer.source_symbols) or "none at all"
-        raise UserError(f"{key}.tag={held_out.tag}: the model in {bundle.folder} knows these tags: {known}")
-    return held_out
-
-
-def _explicit_options(split: SplitConfig, data: DataConfig, name: str) -> str:
-    if split.source is not None and split.target is not None:
-        return f"{_quoted_option('source', split.source)} {_quoted_option('references', split.target)}"
-    options = {f"data.{name}.{key}": getattr(split, key) for key in ("path", "split")}
-    options |= {f"data.hub.{key}": getattr(data.hub, key) for key in ("path", "name")}
-    options |= {f"data.{key}": getattr(data, key) for key in ("source_lang", "target_lang")}
-    return " ".join(
-        ["data=local", *(_quoted_option(key, value) for key, value in options.items() if value is not None)]
-    )
-
-
-def _quoted_option(key: str, value: Any) -> str:
-    text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
-    return shlex.quote(f"{key}={text}")
+def _warn_of_other_languages(trained_on: DataConfig, pairs: Sequence[tuple[str, str]]) -> None:
+    """Warns if the data have a pair of languages that is not among those of the training data."""
+    for pair in pairs:
+        if not any(
+            None not in (distance(pair[0], known[0]), distance(pair[1], known[1]))
+            for known in trained_on.language_pairs()
+        ):
+            log.warning(
+                "the model translates from %s to %s, but the data are from %s to %s",
+                *(trained_on.source_lang, trained_on.target_lang, *pair),
+            )
 
 
 def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> list[str]:
     loaded = LoadedModels(bundles, *set_up(config))
-    utility = configured_utility(config.decoding, task.target_lang, config.evaluation)
-    translator, _ = loaded.readers(config.decoding.for_segments(), utility)
+    decoding = config.decoding.for_segments()
     sources = task.texts["source"]
+    translations: list[Translation] = []
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
-        translations = translator.translate(sources, bar.update)
+        for part in task.parts():
+            utility = configured_utility(decoding, part.target_lang, config.evaluation)
+            translator, _ = loaded.readers(decoding, utility)
+            of_part = translator.translate(part.texts["source"], bar.update)
+            part.texts["hypotheses"] = [translation.hypotheses[0].text for translation in of_part]
+            translations += of_part
     limit = max((translation.cut_to for translation in translations), default=0)
     warn_of_cut_sources([translation.truncated for translation in translations], limit)
     if appended := sum(translation.appended > 0 for translation in translations):
@@ -354,6 +351,8 @@ def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
     readers = [key for key, kind in metric_kinds(config.evaluation.metrics).items() if kind.needs_sources]
     keys = {key for key in (*TEXTS, "model_dir", "data", "output") if getattr(config, key) is not None}
     keys |= set(in_memory)
+    if config.set is not None and keys & {"hypotheses", "source"}:
+        raise UserError(f"set={config.set}: names a set of the data, but the files are given. Leave it out.")
     hypotheses = as_option("hypotheses", config.hypotheses)
     if config.score:
         _check_forced(config)

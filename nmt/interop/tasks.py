@@ -18,8 +18,8 @@ from nmt.config.interop import COPY
 from nmt.config.storage import to_plain
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
+from nmt.evaluation.model_data import read_data
 from nmt.evaluation.scores import score_of
-from nmt.evaluation.task import read_data
 from nmt.interop.interfaces import (
     EXPORTERS,
     IMPORTERS,
@@ -199,14 +199,15 @@ def _pairs(config: ExportConfig | ImportConfig, bundle: Bundle | None = None) ->
     if bundle is None or isinstance(config, ImportConfig):
         return bundled_pairs()
     try:
-        held_out = read_data(EvalConfig(model_dir=config.model_dir, split="valid"), bundle)
+        sets = read_data(EvalConfig(model_dir=config.model_dir, split="valid"), bundle).values()
     except UserError as error:
         log.warning(
             "The validation data of the model can't be read (%s) The comparison uses the bundled sentences.",
             error,
         )
         return bundled_pairs()
-    return Pairs("validation data of the model", held_out.inputs, held_out.references)
+    lines = [line for text in sets for line in text.inputs]
+    return Pairs("validation data of the model", lines, [line for text in sets for line in text.references])
 
 
 def write_copy(bundle: Bundle, folder: Path, place: str) -> None:

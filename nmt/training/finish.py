@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,20 @@ import torch
 from nmt import __version__
 from nmt.bundle import MOST_RESULTS, RESULTS, load_bundle, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
+from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
+from nmt.data.store import Store
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
-from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
-from nmt.evaluation.scores import Scores, score, score_groups
+from nmt.evaluation.task import Task
 from nmt.model import Seq2Seq, put_on
 from nmt.runtime.files import parse_json, read_text, replaced
 from nmt.runtime.machine import available_cores, device_name
 from nmt.runtime.model_files import CONFIG
 from nmt.runtime.streams import log, progress
+from nmt.training.figures.validated import Criterion, criterion_for, criterion_sets
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import Selection, final_candidates, origin, select_best, table
 from nmt.training.state.checkpoint import CheckpointFolder
@@ -33,7 +35,7 @@ from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.state.warm_start import initial_model, new_model, start_fingerprint
 from nmt.training.trainer import open_checkpoints
-from nmt.training.validation import Criterion, SharedSearcher, Validator, criterion_for
+from nmt.training.validation import SharedSearcher, Validator, translated_sets
 
 
 def finish(
@@ -56,10 +58,10 @@ def finish(
     run = Progress.from_dict(ranks.share(newest and newest.as_dict()))
     model = put_on(new_model(config, prepared), ranks.device)
     # In fp32, as in nmt-translate and nmt-eval, which then compute the same scores.
-    validator = Validator(model, config, prepared, ranks, final=True)
+    validator = Validator(model, config, prepared, ranks, final=True, names=criterion_sets(config))
     possible = final_candidates(config, checkpoints, run) if ranks.is_main else []
     selection = select_best(config, possible, checkpoints, model, validator, ranks)
-    _log_selection(selection)
+    _log_selection(selection, config)
     _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints, ranks)
 
     searcher = SharedSearcher(model, prepared.tokenizer, config.decoding.for_segments(), ranks)
@@ -103,7 +105,7 @@ def _alignment(searcher: SharedSearcher, model: Seq2Seq, prepared: Prepared) -> 
     """Chooses the heads that align words, on the validation set; None if there is no choice."""
     if model.attention_shape is None:
         return None
-    start, train, valid = time.monotonic(), prepared.train, prepared.valid_store
+    start, train, valid = time.monotonic(), prepared.train, Store.joined([*prepared.valid_stores.values()])
     sample = np.random.default_rng(1).integers(0, train.num_pairs, min(train.num_pairs, _LEXICON_PAIRS))
     choice = searcher.choose_heads(
         *(
@@ -186,11 +188,10 @@ def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder
     for split, data in (("valid", config.data.valid), ("test", config.data.test)):
         if split in results:
             name = data.sacrebleu or f"{config.data.name} {split}"
-            title = f"{name} ({config.data.source_lang}-{config.data.target_lang})"
-            report = _report(title, results[split])
-            if split in results.get("before", {}):
-                report = replace(report, before=_report(title, results["before"][split]))
-            parts.append(report.table())
+            languages = f"{config.data.source_lang}-{config.data.target_lang}"
+            title = f"{name} ({len(data.sets)} sets)" if data.sets else f"{name} ({languages})"
+            before = results.get("before", {}).get(split)
+            parts.append(Report.from_results(title, results[split], before).table())
     training = results["training"]
     parts.append(
         f"{training['updates']:,} updates, {training['target_tokens']:,} target tokens in "
@@ -208,53 +209,51 @@ def _scores(
     ranks: Ranks,
     *,
     name: str = "",
-    valid: Sequence[str] | None = None,
+    valid: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Returns the scores of a model on the held-out texts, split → scores; writes its translations.
 
     All ranks translate. Only rank 0 scores and writes; the others return an empty result.
 
     `name` is that of the model in file names and on the progress bar; empty: the final model. `valid` are
-    translations of the validation set that the model has made already.
+    translations of validation sets that the model has made already.
     """
     facts = TextFacts.of(config.data, {"data": prepared.report})
     results, translator = {}, Translator(searcher, prepared.tokenizer, facts=facts)
-    for split, text, hypotheses in (("test", prepared.test, None), ("valid", prepared.valid, valid)):
-        if text is None:
-            continue
-        if hypotheses is None:
-            words = f"translating {split} {name}".rstrip()
-            with progress(total=len(text.sources), unit="sentences", description=words) as bar:
+    for split, sets, known in (("test", prepared.test, None), ("valid", prepared.valid, valid)):
+        hypotheses: dict[str, Sequence[str]] = dict(known or {})
+        if missing := {key: text for key, text in sets.items() if key not in hypotheses}:
+            count, words = sum(len(text.sources) for text in missing.values()), f"translating {split} {name}"
+            with progress(total=count, unit="sentences", description=words.rstrip()) as bar:
                 advance = bar.update if ranks.is_main else lambda num_lines: None
-                translations = translator.translate(text.inputs, advance)
-            hypotheses = [translation.hypotheses[0].text for translation in translations]
-        if not ranks.is_main:
+                hypotheses |= translated_sets(translator, missing, advance)
+        if not ranks.is_main or not sets:
             continue
-        with replaced(folder.hypotheses(f"{split}.{name}".rstrip("."))) as temporary:
-            lines = "".join(f"{line}\n" for line in hypotheses)
-            temporary.write_text(lines, encoding="utf-8", newline="\n")
-        options = config.evaluation
-        metrics = metrics_for(text.target_lang or config.data.target_lang, options)
-        sources, references = text.sources, [text.references]
-        scores = score(hypotheses, references, metrics, sources=sources).as_dict()
-        if labels := text.groups or text.target_langs:
-            groups = score_groups(
-                *(hypotheses, references, labels, metrics),
-                sources=sources,
-                target_langs=text.target_langs,
-                options=options,
-            )
-            scores["groups"] = {label: group.as_dict() for label, group in groups.items()}
-        results[split] = scores
+        for key, text in hypotheses.items():
+            with replaced(folder.hypotheses(".".join(filter(None, (split, key, name))))) as temporary:
+                lines = "".join(f"{line}\n" for line in text)
+                temporary.write_text(lines, encoding="utf-8", newline="\n")
+        reports = {key: _report(text, hypotheses[key], config) for key, text in sets.items()}
+        results[split] = Report.of_sets(split, reports).results()
     return results
 
 
-def _log_selection(selection: Selection) -> None:
+def _report(text: HeldOut, hypotheses: Sequence[str], config: TrainConfig) -> Report:
+    """Returns the report of the translations of a set."""
+    task = Task(options=config.evaluation)
+    task.add_held_out(text, text.name)
+    task.texts["hypotheses"] = list(hypotheses)
+    return task.report()
+
+
+def _log_selection(selection: Selection, config: TrainConfig) -> None:
     if len(selection.scored) > 1:
+        name, sets = selection.best.criterion.name, ", ".join(criterion_sets(config))
+        if sets:
+            name += f" ({sets})" if config.training.criterion_set else f" (mean of {sets})"
         log.info(
             "final model: %d candidates, scored by %s on the validation set in %.1f seconds\n%s",
-            *(len(selection.scored), selection.best.criterion.name, selection.seconds),
-            table(selection),
+            *(len(selection.scored), name, selection.seconds, table(selection)),
         )
     log.info("final model: %s", origin(selection.best.candidate))
 
@@ -297,9 +296,9 @@ def _warn_if_one_checkpoint_was_better(
 def _quality_in_training(
     config: TrainConfig, prepared: Prepared, model: Seq2Seq, criterion: Criterion, ranks: Ranks
 ) -> float:
-    validator = Validator(model, config, prepared, ranks)
+    validator = Validator(model, config, prepared, ranks, names=criterion_sets(config))
     if criterion.metric is None:
-        return criterion.quality(validator.losses()[0])
+        return criterion.quality(validator.mean_loss())
     with progress(total=validator.num_sentences, unit="sentences", description="validating") as bar:
         return criterion.quality(validator.scored(criterion.metric, bar.update)[0])
 
@@ -332,9 +331,3 @@ def _facts(config: TrainConfig, run: Progress, selection: Selection, model: Seq2
         "torch": torch.__version__,
         "nmt": __version__,
     }
-
-
-def _report(title: str, values: dict[str, Any]) -> Report:
-    scores = Scores.from_dict({key: value for key, value in values.items() if key != "groups"})
-    groups = {label: Scores.from_dict(group) for label, group in values.get("groups", {}).items()}
-    return Report(title, scores, groups)

@@ -38,6 +38,7 @@ from nmt.runtime.machine import (
 from nmt.runtime.plugins import naming_plugins
 from nmt.runtime.streams import log, mark_line
 from nmt.training.batch_size import require_room, with_fitting_batches, with_former_split
+from nmt.training.figures.validated import validation_metrics
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.processes.launcher import (
     launch,
@@ -62,7 +63,6 @@ from nmt.training.trainer import Trainer, open_checkpoints
 from nmt.training.update.objective import build_objective
 from nmt.training.update.optimizer import check_optimizer
 from nmt.training.update.schedule import build_schedule
-from nmt.training.validation import validation_metrics
 
 
 @dataclass(frozen=True)
@@ -300,9 +300,13 @@ def _checked_and_prepared(
         chosen = Extension.always if prepared.is_extended else Extension.never
         config = with_tokenizer_options(config, extend=chosen)
     if not config.prepare_only:
-        for text in filter(None, (prepared.valid, prepared.test)):
-            for target_lang in dict.fromkeys([text.target_lang, *text.target_langs]):
-                metrics_for(target_lang, config.evaluation, keys)
+        texts = [*prepared.valid.values(), *prepared.test.values()]
+        for target_lang in dict.fromkeys(
+            lang for text in texts for lang in (text.target_lang, *text.target_langs)
+        ):
+            metrics_for(target_lang, config.evaluation, keys)
+            if target_lang != config.data.target_lang:
+                warn_of_words("target_lang", target_lang, keys)
         config = with_fitting_batches(config, prepared, processes)
     return config, prepared
 
@@ -332,8 +336,7 @@ def check_languages(data: DataConfig) -> None:
     Raises:
         UserError: a language is not of the form of a code.
     """
-    corpora = {f"data.train.corpora.{name}": corpus for name, corpus in data.train.corpora.items()}
-    for key, owner in {"data": data, **corpora}.items():
+    for key, owner in {"data": data, **data.named()}.items():
         for side in ("source_lang", "target_lang"):
             code = getattr(owner, side)
             if code is not None:

@@ -18,11 +18,12 @@ from nmt.config import Average, AveragingConfig, TrainConfig, TrainingConfig
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime.streams import log, progress
+from nmt.training.figures.validated import Criterion, criterion_for
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.checkpoint import CheckpointFolder, DamagedCheckpoint
 from nmt.training.state.progress import Progress, Saved
 from nmt.training.update.ema import trained_weights
-from nmt.training.validation import Criterion, Validator, criterion_for
+from nmt.training.validation import Validator
 
 _LONG = 60.0  # seconds; a longer scoring is announced in the log
 
@@ -44,21 +45,21 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ScoredCandidate:
-    """A candidate and its figures on the whole validation set.
+    """A candidate and its figures on the whole validation sets that the criterion needs: means over them.
 
     Attributes:
         candidate: the candidate.
         criterion: by which candidates are compared.
         loss: label-smoothed cross-entropy, the mean a target token.
         score: of its translations, in the metric of the criterion; None without a metric.
-        hypotheses: its translations; None with `training.criterion=loss`, which needs none.
+        hypotheses: name of each set → its translations; None with `training.criterion=loss`.
     """
 
     candidate: Candidate
     criterion: Criterion
     loss: float
     score: float | None = None
-    hypotheses: Sequence[str] | None = None
+    hypotheses: Mapping[str, Sequence[str]] | None = None
 
     @property
     def quality(self) -> float:

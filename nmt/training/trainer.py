@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Collection
@@ -19,8 +18,9 @@ from nmt.runtime.machine import available_cores
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log, visible
 from nmt.training.batch_size import logged_if_slow, probe_memory, training_parts
-from nmt.training.figures.meter import meter_for, perplexity
+from nmt.training.figures.meter import meter_for
 from nmt.training.figures.monitor import Monitor, profiling
+from nmt.training.figures.validated import Validation, criterion_for
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import among_best, updates_to_retain
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, saving
@@ -42,7 +42,7 @@ from nmt.training.update.optimizer import build_optimizer
 from nmt.training.update.parallel import State
 from nmt.training.update.schedule import build_schedule, learning_rate
 from nmt.training.update.training_step import Counters, uses_graphs
-from nmt.training.validation import Validation, ValidationStopped, Validator, criterion_for
+from nmt.training.validation import ValidationStopped, Validator
 
 _SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
 
@@ -232,14 +232,14 @@ class Trainer:
 
     def _note(self, validated: Validation) -> None:
         criterion = criterion_for(self.options.criterion)
-        quality = criterion.quality(validated.figure(criterion.key))
+        quality = criterion.quality(validated.criterion_value(self.options))
         is_best = self.progress.note_validation(quality, self.options)
-        figures = {"loss": validated.loss, "ppl": perplexity(validated.nll), **validated.scores}
-        self._monitor.record("valid", self.progress.update, {**figures, "samples": validated.samples})
+        self._monitor.record("valid", self.progress.update, validated.as_dict())
+        figures, *of_sets = validated.in_words()
         log.info(
-            "update %d: validation loss %.3f, perplexity %.2f%s%s%s",
-            *(self.progress.update, validated.loss, figures["ppl"] or math.inf, validated.in_words()),
-            " (best yet)" if is_best else "",
+            "update %d: validation %s%s%s%s",
+            *(self.progress.update, figures, " (best yet)" if is_best else ""),
+            "".join(f"\n{line}" for line in of_sets),
             "".join(
                 f"\n  {name:<10} {shortened(visible(text), _SAMPLE_CHARACTERS)}"
                 for sample in validated.samples

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from itertools import islice
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision, TrainConfig
 from nmt.data.batches.stream import validation_batches
+from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer
@@ -29,48 +31,19 @@ from nmt.decoding.searcher import Job, Result
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
-from nmt.evaluation.metrics import METRICS, Metric, ScoringStopped, metrics_for
-from nmt.evaluation.scores import score_of, warn_of_left_out
+from nmt.evaluation.metrics import Metric, ScoringStopped, metrics_for
+from nmt.evaluation.scores import mean_score, score_of, warn_of_left_out
 from nmt.model import Seq2Seq
-from nmt.runtime.plugins import UnknownName
+from nmt.training.figures.validated import Criterion, Figures, Validation, validation_metrics
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.objective import build_objective
 
+K = TypeVar("K")
 _NUM_SAMPLES = 3
 
 
 class ValidationStopped(Exception):
     """A stop was requested before the validation was complete."""
-
-
-@dataclass(frozen=True)
-class Validation:
-    """The figures of one validation.
-
-    Attributes:
-        loss: label-smoothed cross-entropy, the mean a target token.
-        nll: -log p, the mean a target token.
-        scores: metric key → score of the translations, as `nmt-eval` computes it.
-        samples: a few sentences: `source`, `reference`, `hypothesis`.
-    """
-
-    loss: float
-    nll: float
-    scores: Mapping[str, float | None]
-    samples: list[dict[str, str]]
-
-    def figure(self, key: str) -> float | None:
-        """Returns the value of a criterion: the loss, or the score of a metric."""
-        return self.loss if key == LOSS else self.scores[key]
-
-    def in_words(self) -> str:
-        """Formats the scores for the log: `, BLEU 27.30, chrF 56.12`."""
-        words = ""
-        for key, value in self.scores.items():
-            metric = METRICS[key]
-            number = "-" if value is None else f"{value:.{metric.digits}f}"
-            words += f", {metric.short_name or metric.name} {number}"
-        return words
 
 
 class SharedSearcher(TorchSearcher):
@@ -134,26 +107,35 @@ def _hypothesis(fields: tuple[Sequence[int], float, float, Sequence[int]]) -> Hy
 
 
 class Validator:
-    """Validates one model on the validation set of a run, as often as needed; all ranks call it together.
+    """Validates one model on the validation sets of a run, as often as needed; all ranks call it together.
 
-    It computes the `final` scores on the whole set, in fp32; otherwise those of the first
-    `training.validate_sentences` sentences, in the precision of the training.
+    It computes the `final` figures on whole sets, in fp32; otherwise those of the first
+    `training.validate_sentences` sentences of each set, in the precision of the training. `names` are those
+    of the sets; by default all.
     """
 
     def __init__(
-        self, model: Seq2Seq, config: TrainConfig, prepared: Prepared, ranks: Ranks, *, final: bool = False
+        self,
+        model: Seq2Seq,
+        config: TrainConfig,
+        prepared: Prepared,
+        ranks: Ranks,
+        *,
+        final: bool = False,
+        names: Sequence[str] = (),
     ) -> None:
         self._model, self._config, self._tokenizer, self._ranks = model, config, prepared.tokenizer, ranks
         self._precision = Precision.fp32 if final else config.training.precision
         self._objective = build_objective(config.training)
-        held_out, store = prepared.valid, prepared.valid_store
-        count = (0 if final else config.training.validate_sentences) or len(held_out.sources)
-        if count < store.num_pairs:
-            store = Store([Shard(*store.take(np.arange(count)))])
-        self._batches = validation_batches(store, int(config.data.max_tokens))
-        sources, references = held_out.sources[:count], held_out.references[:count]
-        self._held_out = replace(held_out, sources=sources, references=references, groups=None)
-        self._inputs = self._held_out.inputs
+        count = (0 if final else config.training.validate_sentences) or None
+        names = names or list(prepared.valid)
+        self._sets = {name: _first(prepared.valid[name], count) for name in names}
+        max_tokens = int(config.data.max_tokens)
+        self._batches = [
+            (name, batch)
+            for name in names
+            for batch in validation_batches(_first_pairs(prepared.valid_stores[name], count), max_tokens)
+        ]
         self._facts = TextFacts.of(config.data, {"data": prepared.report})
 
     def validate(self, stop: Callable[[], bool]) -> Validation:
@@ -163,19 +145,16 @@ class Validator:
             UserError: a metric can't be set up, or fails.
             ValidationStopped: `stop` became true in this rank or in another one.
         """
-        loss, nll = self.losses(stop)
-        hypotheses = self.hypotheses(stop=stop)
+        losses, hypotheses = self.losses(stop), self.hypotheses(stop=stop)
         # By default, TER is computed only at the end of the run, as it is the slowest metric.
         keys = validation_metrics(self._config)
-        scores = shared_scores(keys, lambda key: self.score(key, hypotheses, stop), self._ranks)
-        for key in keys if self._ranks.is_main else ():
-            if key not in keys[:: self._ranks.world]:  # computed by another rank, which logs nothing
-                warn_of_left_out(self._metric(key), [hypotheses, self._held_out.references])
-        return Validation(loss, nll, scores, self._samples(hypotheses))
+        scores = self._scores(keys, hypotheses, stop)
+        figures = {name: Figures(*losses[name], scores[name]) for name in self._sets}
+        return Validation(figures, self._samples(hypotheses))
 
     @torch.no_grad()
-    def losses(self, stop: Callable[[], bool] = bool) -> tuple[float, float]:
-        """Returns the label-smoothed cross-entropy and -log p, means a target token.
+    def losses(self, stop: Callable[[], bool] = bool) -> dict[str, tuple[float, float]]:
+        """Returns the label-smoothed cross-entropy and -log p of each set, means a target token.
 
         Raises:
             ValidationStopped: `stop` became true in this rank or in another one.
@@ -184,7 +163,7 @@ class Validator:
         training = self._model.training
         self._model.eval()
         try:
-            for batch in self._batches[ranks.rank :: ranks.world]:
+            for _, batch in self._batches[ranks.rank :: ranks.world]:
                 if stop():
                     break
                 losses = self._objective(self._model, batch.to(ranks.device), precision=self._precision)
@@ -194,45 +173,55 @@ class Validator:
         shares = ranks.exchange(None if stop() else torch.stack(sums).tolist() if sums else [])
         if None in shares:
             raise ValidationStopped
-        total = torch.zeros(2, dtype=torch.float64)
-        for number in range(len(self._batches)):
-            total += torch.tensor(shares[number % ranks.world][number // ranks.world], dtype=torch.float64)
-        loss, nll = (total / sum(batch.num_target_tokens for batch in self._batches)).tolist()
-        return loss, nll
+        totals = {name: torch.zeros(2, dtype=torch.float64) for name in self._sets}
+        tokens = dict.fromkeys(self._sets, 0)
+        for number, (name, batch) in enumerate(self._batches):
+            share = shares[number % ranks.world][number // ranks.world]
+            totals[name] += torch.tensor(share, dtype=torch.float64)
+            tokens[name] += batch.num_target_tokens
+        means = {name: (total / tokens[name]).tolist() for name, total in totals.items()}
+        return {name: (loss, nll) for name, (loss, nll) in means.items()}
 
     def judge(
         self, criterion: Criterion, advance: Callable[[int], object]
-    ) -> tuple[float, float | None, list[str] | None]:
+    ) -> tuple[float, float | None, dict[str, list[str]] | None]:
         """Returns the loss, and with a metric its score and the translations; the same in all ranks.
 
-        `advance` is called in rank 0 with the number of lines of each finished batch.
+        Loss and score are means over the sets. `advance` is called in rank 0 with the number of lines of each
+        finished batch.
         """
-        loss = self.losses()[0]
+        loss = self.mean_loss()
         if criterion.metric is None:
             if self._ranks.is_main:
                 advance(self.num_sentences)
             return loss, None, None
         return loss, *self.scored(criterion.metric, advance)
 
-    def scored(self, metric: str, advance: Callable[[int], object]) -> tuple[float | None, list[str]]:
+    def mean_loss(self) -> float:
+        """Returns the mean of the losses of the sets."""
+        losses = [loss for loss, _ in self.losses().values()]
+        return math.fsum(losses) / len(losses)
+
+    def scored(
+        self, metric: str, advance: Callable[[int], object]
+    ) -> tuple[float | None, dict[str, list[str]]]:
         """Returns the score of a metric, and the translations; the same in all ranks. See `judge`."""
-        main = self._ranks.is_main
-        hypotheses = self.hypotheses(advance if main else lambda num_lines: None)
-        score: float | None = self._ranks.share(self.score(metric, hypotheses) if main else None)
-        return score, hypotheses
+        hypotheses = self.hypotheses(advance if self._ranks.is_main else lambda num_lines: None)
+        scores = self._scores([metric], hypotheses)
+        return mean_score([of_set[metric] for of_set in scores.values()]), hypotheses
 
     @property
     def num_sentences(self) -> int:
-        """The number of sentences of the data set."""
-        return len(self._inputs)
+        """The number of sentences of all sets."""
+        return sum(len(text.sources) for text in self._sets.values())
 
     def hypotheses(
         self,
         advance: Callable[[int], object] = lambda num_lines: None,
         *,
         stop: Callable[[], bool] = bool,
-    ) -> list[str]:
-        """Returns the best translation of each source, in order.
+    ) -> dict[str, list[str]]:
+        """Returns the best translation of each source of each set, in order.
 
         `advance` is called with the number of lines of each finished batch, and `stop` polled after it.
 
@@ -244,11 +233,23 @@ class Validator:
             *(self._model, self._tokenizer, config, self._ranks), precision=precision, fixed=True, stop=stop
         )
         translator = Translator(searcher, self._tokenizer, facts=self._facts)
-        translations = translator.translate(self._inputs, advance)
-        return [translation.hypotheses[0].text for translation in translations]
+        return translated_sets(translator, self._sets, advance)
 
-    def score(self, key: str, hypotheses: Sequence[str], stop: Callable[[], bool] = bool) -> float | None:
-        """Scores translations of the sources in one metric, as `nmt-eval` does.
+    def _scores(
+        self, keys: Sequence[str], hypotheses: Mapping[str, Sequence[str]], stop: Callable[[], bool] = bool
+    ) -> dict[str, dict[str, float | None]]:
+        """Returns the scores of each set in these metrics; see `shared_scores`."""
+        jobs = [(name, key) for name in self._sets for key in keys]
+        scores = shared_scores(jobs, lambda job: self._score(*job, hypotheses[job[0]], stop), self._ranks)
+        for name, key in jobs if self._ranks.is_main else ():
+            if (name, key) not in jobs[:: self._ranks.world]:  # computed by another rank, which logs nothing
+                warn_of_left_out(self._metric(name, key), [hypotheses[name], self._sets[name].references])
+        return {name: {key: scores[name, key] for key in keys} for name in self._sets}
+
+    def _score(
+        self, name: str, key: str, hypotheses: Sequence[str], stop: Callable[[], bool]
+    ) -> float | None:
+        """Scores translations of a set in one metric, as `nmt-eval` does.
 
         `stop` is polled by slow metrics.
 
@@ -259,38 +260,61 @@ class Validator:
             UserError: the metric can't be set up, or fails.
             ValidationStopped: `stop` became true.
         """
-        metrics = self._metric(key)
+        metrics, text = self._metric(name, key), self._sets[name]
         metrics[key].interrupted = stop
-        texts = [self._held_out.references]
-        warn_of_left_out(metrics, [hypotheses, *texts])
+        warn_of_left_out(metrics, [hypotheses, text.references])
         try:
-            return score_of(metrics[key], hypotheses, texts, self._held_out.sources)
+            return score_of(metrics[key], hypotheses, [text.references], text.sources)
         except ScoringStopped as stopped:
             raise ValidationStopped from stopped
 
-    def _metric(self, key: str) -> dict[str, Metric]:
-        target_lang = self._held_out.target_lang or self._config.data.target_lang
-        return metrics_for(target_lang, self._config.evaluation, [key])
+    def _metric(self, name: str, key: str) -> dict[str, Metric]:
+        return metrics_for(self._sets[name].target_lang, self._config.evaluation, [key])
 
-    def _samples(self, hypotheses: Sequence[str]) -> list[dict[str, Any]]:
-        count = len(hypotheses)
-        rows = sorted({count * part // _NUM_SAMPLES for part in range(_NUM_SAMPLES)})
-        texts = {"source": self._inputs, "reference": self._held_out.references, "hypothesis": hypotheses}
-        return [{name: lines[row] for name, lines in texts.items()} for row in rows]
+    def _samples(self, hypotheses: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
+        """Returns a few sentences: several of a single set, or the first of each set."""
+        samples = []
+        for name, text in self._sets.items():
+            count, number = len(text.sources), _NUM_SAMPLES if len(self._sets) == 1 else 1
+            sides = {"source": text.inputs, "reference": text.references, "hypothesis": hypotheses[name]}
+            for row in sorted({count * part // number for part in range(number)}):
+                label = {"set": name} if name else {}
+                samples.append(label | {side: lines[row] for side, lines in sides.items()})
+        return samples
+
+
+def _first(text: HeldOut, count: int | None) -> HeldOut:
+    """Returns the first sentences of a set, without its groups."""
+    return replace(text, sources=text.sources[:count], references=text.references[:count], groups=None)
+
+
+def _first_pairs(store: Store, count: int | None) -> Store:
+    if count is None or count >= store.num_pairs:
+        return store
+    return Store([Shard(*store.take(np.arange(count)))])
+
+
+def translated_sets(
+    translator: Translator, sets: Mapping[str, HeldOut], advance: Callable[[int], object]
+) -> dict[str, list[str]]:
+    """Returns the best translation of each source of each set, in order; the sets share batches."""
+    inputs = [line for text in sets.values() for line in text.inputs]
+    best = iter([translation.hypotheses[0].text for translation in translator.translate(inputs, advance)])
+    return {name: list(islice(best, len(text.sources))) for name, text in sets.items()}
 
 
 def shared_scores(
-    keys: Sequence[str], score: Callable[[str], float | None], ranks: Ranks
-) -> dict[str, float | None]:
-    """Computes each metric in one of the ranks; returns the scores of all in the order of `keys`.
+    keys: Sequence[K], score: Callable[[K], float | None], ranks: Ranks
+) -> dict[K, float | None]:
+    """Computes each score in one of the ranks; returns all scores in the order of `keys`.
 
     Raises:
         UserError: a metric failed, in this rank or in another one.
         ValidationStopped: `score` raised it, in this rank or in another one.
     """
-    share: dict[str, float | None] | str | None = None
+    share: list[float | None] | str | None = None
     try:
-        share = {key: score(key) for key in keys[ranks.rank :: ranks.world]}
+        share = [score(key) for key in keys[ranks.rank :: ranks.world]]
     except UserError as error:
         share = str(error)
     except ValidationStopped:
@@ -301,71 +325,4 @@ def shared_scores(
             raise UserError(problem)
     if None in shares:
         raise ValidationStopped
-    return {key: shares[number % ranks.world][key] for number, key in enumerate(keys)}
-
-
-def validation_metrics(config: TrainConfig) -> list[str]:
-    """Returns the keys of the metrics of a validation: those of the options, and that of the criterion.
-
-    Raises:
-        UserError: the criterion does not exist.
-    """
-    criterion, keys = criterion_for(config.training.criterion), config.training.validate_metrics
-    return list(dict.fromkeys([*keys, criterion.metric] if criterion.metric else keys))
-
-
-LOSS = "loss"
-"""The criterion that needs no translations."""
-
-
-@dataclass(frozen=True)
-class Criterion:
-    """The validation loss, or a metric of the validation set's translations.
-
-    Attributes:
-        key: value of `training.criterion`.
-        name: name in the log.
-        digits: decimal places in the log.
-        higher_is_better: whether a higher value is better.
-    """
-
-    key: str
-    name: str
-    digits: int
-    higher_is_better: bool
-
-    @property
-    def metric(self) -> str | None:
-        """The key of the metric; None for the loss."""
-        return None if self.key == LOSS else self.key
-
-    def quality(self, value: float | None) -> float:
-        """Returns a value as a quality: higher is better; a missing or non-finite value is the worst."""
-        if value is None or not math.isfinite(value):
-            return -math.inf
-        return value if self.higher_is_better else -value
-
-    def value(self, quality: float) -> float:
-        """Returns the value of a quality; the inverse of `quality`."""
-        return quality if self.higher_is_better else -quality
-
-    def figure(self, value: float | None) -> str:
-        """Formats a value with its name, such as `BLEU  27.30`."""
-        width = self.digits + 4
-        return f"{self.name} {'-' if value is None else format(value, f'.{self.digits}f'):>{width}}"
-
-
-def criterion_for(key: str) -> Criterion:
-    """Returns the criterion that `training.criterion` names.
-
-    Raises:
-        UserError: the key is neither the loss nor a metric.
-    """
-    if key == LOSS:
-        return Criterion(LOSS, "loss", 4, higher_is_better=False)
-    if key not in METRICS:
-        raise UnknownName(
-            f"training.criterion={key}: there is no such criterion. Choose from {LOSS}, {', '.join(METRICS)}."
-        )
-    metric = METRICS[key]
-    return Criterion(key, metric.name, metric.digits, metric.higher_is_better)
+    return {key: shares[number % ranks.world][number // ranks.world] for number, key in enumerate(keys)}

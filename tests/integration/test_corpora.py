@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import Toy
-from toy import toy_config, write_toy
+from toy import WORDS, toy_config, write_toy
 
 from nmt.bundle import load_bundle
 from nmt.cli.evaluate import evaluate
@@ -93,3 +94,54 @@ def test_two_languages_told_by_tags(tmp_path: Path, said: pytest.LogCaptureFixtu
     hypotheses = RunFolder(tmp_path / "run").hypotheses("test").read_text().splitlines()
     assert hypotheses == found["<2xx> "]
     assert json.loads(report.read_text())["chrf"] == results["test"]["chrf"]
+
+
+def test_named_sets(toy: Toy) -> None:
+    """The validation has two sets and the test one; a letter for each word is scored as Chinese."""
+    for split in ("train", "valid", "test"):
+        lines = (toy.folder / f"{split}.src").read_text().splitlines()
+        text = ["".join(chr(0x4E00 + 7 * WORDS.index(word)) for word in line.split()) for line in lines]
+        (toy.folder / f"{split}.han").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+    options = ["data.cleaning.drop_leaked=false", "run_dir=sets", "training.max_updates=3"]
+    for split in ("train", "valid", "test"):
+        options += [f"data.{split}.source=null", f"data.{split}.target=null"]
+        for name, ending in (("plain", "tgt"), ("han", "han")) if split != "test" else (("han", "han"),):
+            key = f"data.{split}.{'corpora' if split == 'train' else 'sets'}.{name}"
+            options += [f"{key}.source={split}.src", f"{key}.target={split}.{ending}", f"{key}.tag=<2{name}>"]
+    options.append("data.train.corpora.han.target_lang=zh")
+    done = toy.done("nmt-train", *toy.small(*options, "training.criterion_set=han"))
+    assert "scored by BLEU (han) on the validation set" in done.stderr.decode()
+    folder = toy.folder / "sets"
+    results = json.loads((folder / "results.json").read_text())
+    valid = results["valid"]
+    assert (list(valid["sets"]), list(results["test"]["sets"])) == (["plain", "han"], ["han"])
+    tokenizers = [part["signatures"]["bleu"].split("|")[3] for part in valid["sets"].values()]
+    assert tokenizers == ["tok:13a", "tok:zh"]
+    (record,) = (r for r in read_records(folder) if r["kind"] == "valid")
+    for key in ("bleu", "chrf", "loss"):
+        assert record[key] == pytest.approx((record[f"plain/{key}"] + record[f"han/{key}"]) / 2)
+    assert results["training"]["best"]["bleu"] == record["han/bleu"]
+    assert results["training"]["candidates"][0]["bleu"] == valid["sets"]["han"]["bleu"]
+    assert {path.name for path in folder.glob("*.hypotheses.txt")} == {
+        "test.han.hypotheses.txt", "valid.han.hypotheses.txt", "valid.plain.hypotheses.txt",
+    }  # fmt: skip
+
+    decoding = "decoding.beam_size=2"
+    toy.done("nmt-eval", "model_dir=sets", "split=valid", "json=report.json", "output=out.txt", decoding)
+    report = json.loads((toy.folder / "report.json").read_text())
+    assert {key: report[key] for key in ("bleu", "chrf", "ter", "sentences")} == {
+        key: valid[key] for key in ("bleu", "chrf", "ter", "sentences")
+    }
+    written = [(folder / f"valid.{name}.hypotheses.txt").read_text() for name in ("plain", "han")]
+    assert (toy.folder / "out.txt").read_text() == "".join(written)
+
+    refused = toy.refused("nmt-train", *toy.small(*options, "training.criterion_set=plain"))
+    assert "training.criterion_set=han, not plain" in refused
+    more = "data.valid.sets.more.path=valid.tsv"
+    (toy.folder / "valid.tsv").write_text("source\ttarget\nba\tab\n")
+    refused = toy.refused("nmt-train", *toy.small(*options, more, "training.criterion_set=han"))
+    assert "data.valid.sets.more.path=null, not valid.tsv" in refused
+
+
+def read_records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -140,6 +140,8 @@ def test_results_that_are_damaged_are_done_without(
         "7",
         '{"data": []}',
         '{"data": {"test": 1}}',
+        '{"data": {"test": {"sets": []}}}',
+        '{"data": {"test": {"sets": {"a": 1}}}}',
         '{"training": "x"}',
         deep,
         "9" * 5000,

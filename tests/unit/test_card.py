@@ -232,3 +232,28 @@ def test_an_option_of_another_type_is_shown(tmp_path: Path) -> None:
     given.training = replace(given.training, max_updates=7)
     text = bundle_card(subject(given))
     assert yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])["training"] == {"max_updates": 7}
+
+
+def test_named_sets_have_rows_and_entries() -> None:
+    test: dict[str, Any] = {"bleu": 20.0, "signatures": {}, "sentences": 30, "sets": {}}
+    facts: dict[str, Any] = {}
+    for name, lang, bleu in (("news", "de", 30.0), ("ted", "zh", 10.0)):
+        test["sets"][name] = {"bleu": bleu, "signatures": {"bleu": f"tok:{lang}"}, "sentences": 15}
+        facts[name] = {
+            "corpus": "a",
+            "sentences": 15,
+            "target_lang": lang,
+            "files": [{"name": f"{name}.tsv"}],
+        }
+    results = {"test": test, "data": {"test": {"sets": facts}}}
+    text = bundle_card(subject(results=results))
+    assert "| test `news` | 15 | `bleu` | 30.00 | `tok:de` |" in text
+    assert "| test `ted` | 15 | `ted.tsv` |" in text
+    assert "20.00" not in text  # a mean has no signature
+    entries = header(text)["model-index"][0]["results"]
+    assert [
+        (entry["task"]["name"], entry["dataset"]["name"], entry["metrics"][0]["value"]) for entry in entries
+    ] == [
+        ("Translation en-de", "news", 30.0),
+        ("Translation en-zh", "ted", 10.0),
+    ]

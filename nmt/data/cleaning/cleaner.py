@@ -24,7 +24,7 @@ from nmt.data.cleaning.rules.basic import (
 from nmt.data.cleaning.rules.language import LanguageRule, ScriptRule
 from nmt.data.cleaning.rules.rule import Rule as Rule
 from nmt.data.cleaning.rules.rule import Setting
-from nmt.data.corpora.corpus import HeldOut
+from nmt.data.corpora.held_out import HeldOut
 from nmt.runtime.arrays import Array
 from nmt.runtime.plugins import Registry
 from nmt.runtime.streams import visible

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config import DataConfig, PairsConfig, SplitConfig
-from nmt.data.corpora.hub import open_hub
+from nmt.config import DataConfig, NamedConfig, PairsConfig, TaggedConfig
+from nmt.data.corpora.hub import hub_of, open_hub
 from nmt.data.corpora.tables import Pair, TextBlock, table_reader
-from nmt.data.corpora.text import expand, file_facts, mispaired, read_blocks, read_lines
-from nmt.data.subwords.tokenizer import check_symbols
+from nmt.data.corpora.text import expand, file_facts, mispaired, read_blocks
 from nmt.errors import UserError
 from nmt.languages import distance
 from nmt.runtime.arrays import Array
@@ -88,35 +87,34 @@ class Corpus:
             raise UserError(f"{self.key}: {self.name} has no sentence pairs")
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """The raw validation or test text, with all its lines."""
+def refuse_both(split: TaggedConfig, key: str, several: str) -> None:
+    """Checks that a split with several named parts has no options of a single one.
 
-    name: str
-    sources: list[str] = field(repr=False)
-    references: list[str] = field(repr=False)
-    groups: list[str] | None = field(repr=False)
-    """A label per line, or None."""
-    facts: dict[str, Any]
-    """As in `Corpus`."""
-    tag: str | None = None
-    """Prefix of every source."""
-    target_lang: str = ""
-    """Language of the references; that of the data if they are in several."""
-    target_langs: Sequence[str] = field(default=(), repr=False)
-    """Language of each reference, if they are in several."""
+    `key` is the full name of the split, and `several` that of its parts: `corpora` or `sets`.
 
-    @property
-    def inputs(self) -> list[str]:
-        """The inputs of the model: the sources, each with the tag before it. A blank source gets no tag."""
-        if self.tag is None:
-            return self.sources
-        return [f"{self.tag} {source}" if source.strip() else source for source in self.sources]
+    Raises:
+        UserError: it has both.
+    """
+    given = given_options(split)
+    given += [name for name in ("tag", "groups", "names") if getattr(split, name) not in (None, [])]
+    if given:
+        drop = " ".join(f"{key}.{name}={'[]' if name == 'names' else 'null'}" for name in given)
+        raise UserError(
+            f"{key}.{several} and {key}.{given[0]} are both given. Add {drop}, or move it to a part of "
+            f"{key}.{several}."
+        )
 
 
-def is_given(split: PairsConfig) -> bool:
-    """Whether a split names data."""
-    return bool(given_options(split))
+def options_of(named: NamedConfig, data: DataConfig) -> DataConfig:
+    """Returns the options of the data with those that a named part of them replaces."""
+    return replace(
+        data,
+        hub=hub_of(named, data),
+        source_key=named.source_key or data.source_key,
+        target_key=named.target_key or data.target_key,
+        source_lang=named.source_lang or data.source_lang,
+        target_lang=named.target_lang or data.target_lang,
+    )
 
 
 def given_options(split: PairsConfig) -> list[str]:
@@ -151,50 +149,6 @@ def open_corpus(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
         "path": _from_tables,
         "sacrebleu": _from_test_set,
     }[kinds[0]](split, data, key)
-
-
-def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
-    """Reads a validation or test split with all its lines, blank ones included; see `open_corpus`.
-
-    Raises:
-        UserError: as `open_corpus` and `Corpus.pairs`; the number of groups differs from that of the pairs,
-            or the number of names from that of the files; or the tag can't be a piece.
-    """
-    if split.tag is not None:
-        check_symbols([split.tag], f"{key}.tag")
-    corpus = open_corpus(split, data, key)
-    pairs = list(corpus.pairs())
-    groups, facts = None, corpus.facts
-    if split.groups is not None:
-        files = expand(split.groups, f"{key}.groups", several=False)
-        groups = [label for path in files for label in read_lines(path)]
-        facts = facts | {"groups": [file_facts(path) for path in files]}
-        if len(groups) != len(pairs):
-            raise UserError(
-                f"{key}.groups={split.groups}: has {len(groups)} labels for {len(pairs)} pairs. "
-                "Give one label per pair."
-            )
-    if split.names:
-        groups, facts = _names_of_lines(split, corpus, key), facts | {"names": list(split.names)}
-    sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    held_out = HeldOut(corpus.name, sources, references, groups, facts, split.tag, data.target_lang)
-    langs = data.target_langs(held_out.inputs)
-    if len(set(langs)) == 1:
-        return replace(held_out, target_lang=langs[0])
-    return replace(held_out, target_langs=langs)
-
-
-def _names_of_lines(split: SplitConfig, corpus: Corpus, key: str) -> list[str]:
-    """Returns the name of the file of each pair."""
-    option = f"{key}.names=[{','.join(split.names)}]"
-    if split.groups is not None:
-        raise UserError(f"{option}: {key}.groups is also given. Remove one of them.")
-    if len(split.names) != len(corpus.files):
-        count = len(corpus.files)
-        have = f"{count} {'file' if count == 1 else 'files'}" if count else "data that are not files"
-        raise UserError(f"{option}: {len(split.names)} names for {have}. Give one name per file.")
-    counts = [sum(len(block[0]) for block in read()) for read in corpus.files]
-    return [name for name, count in zip(split.names, counts, strict=True) for _ in range(count)]
 
 
 def _lengths(lines: list[str]) -> Array:
@@ -340,7 +294,12 @@ def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     assert split.split is not None
     if not data.hub.path:
         raise UserError(f"{key}.split={split.split}: a split of a hub data set. Set data.hub.path too.")
-    hub_split = open_hub(data, split.split, key)
+    try:
+        hub_split = open_hub(data, split.split, key)
+    except UserError as error:
+        if not isinstance(split, NamedConfig) or split.hub.path is None:
+            raise
+        raise UserError(str(error).replace("data.hub.", f"{key}.hub.")) from error
     return Corpus(hub_split.name, hub_split.facts, hub_split.blocks, key, hub_split.num_pairs)
 
 

@@ -11,12 +11,12 @@ import logging
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from nmt.config import CorpusConfig, DataConfig, HubConfig
+from nmt.config import DataConfig, HubConfig, NamedConfig
 from nmt.data.cache import fingerprint
 from nmt.data.corpora.tables import Pair, TextBlock, arrow_blocks, arrow_names, arrow_type, choose_keys
 from nmt.data.corpora.text import file_facts
@@ -27,6 +27,7 @@ from nmt.runtime.hub import brief, is_commit, is_network_error, quiet_hub
 from nmt.runtime.os_errors import file_error, reason_of
 from nmt.runtime.streams import log
 
+N = TypeVar("N", bound=NamedConfig)
 _BLOCK_ROWS = 1024  # rows per block; a row may be a whole document
 _PATTERN = re.compile(r"[*?\[]|::")
 """Matches text that `datasets` interprets as a pattern, or as an address inside another."""
@@ -316,9 +317,9 @@ def _cache(datasets: Any) -> str:
     return str(datasets.config.HF_DATASETS_CACHE)
 
 
-def hub_of(corpus: CorpusConfig, data: DataConfig) -> HubConfig:
-    """Returns the hub options of a corpus; what it lacks comes from `data.hub`, unless it has another set."""
-    specific, shared = corpus.hub, data.hub
+def hub_of(named: NamedConfig, data: DataConfig) -> HubConfig:
+    """Returns the hub options of a part; what it lacks comes from `data.hub`, unless it has another set."""
+    specific, shared = named.hub, data.hub
     if specific.path is not None:
         return specific
     return HubConfig(shared.path, specific.name or shared.name, specific.revision or shared.revision)
@@ -338,19 +339,24 @@ def with_commits(data: DataConfig, begun: DataConfig | None) -> DataConfig:
     def revised(key: str, hub: HubConfig) -> HubConfig:
         return replace(hub, revision=revisions.get(key, hub.revision))
 
-    corpora = {
-        name: replace(corpus, hub=revised(_key(name), corpus.hub))
-        for name, corpus in data.train.corpora.items()
-    }
-    return replace(data, hub=revised("data", data.hub), train=replace(data.train, corpora=corpora))
+    def all_revised(key: str, parts: Mapping[str, N]) -> dict[str, N]:
+        return {
+            name: replace(named, hub=revised(f"{key}.{name}", named.hub)) for name, named in parts.items()
+        }
+
+    return replace(
+        data,
+        hub=revised("data", data.hub),
+        train=replace(data.train, corpora=all_revised("data.train.corpora", data.train.corpora)),
+        valid=replace(data.valid, sets=all_revised("data.valid.sets", data.valid.sets)),
+        test=replace(data.test, sets=all_revised("data.test.sets", data.test.sets)),
+    )
 
 
 def _commits(data: DataConfig) -> dict[str, str | None]:
     """Returns the current commits of the data sets that the run reads, by the option that names the set."""
     read = {"data": data.hub} if any(s.split for s in (data.train, data.valid, data.test)) else {}
-    for name, corpus in data.train.corpora.items():
-        if corpus.split:
-            read[_key(name)] = hub_of(corpus, data)
+    read |= {key: hub_of(named, data) for key, named in data.named().items() if named.split}
     commits: dict[str, str | None] = {}
     known: dict[tuple[str | None, ...], str | None] = {}  # one request per data set
     for key, hub in read.items():
@@ -384,8 +390,4 @@ def _commits_of_run(data: DataConfig, begun: DataConfig) -> dict[str, str | None
 
 def _hubs(data: DataConfig) -> dict[str, HubConfig]:
     """Returns the options of all hub data sets, by the name of their section."""
-    return {"data": data.hub} | {_key(name): corpus.hub for name, corpus in data.train.corpora.items()}
-
-
-def _key(corpus: str) -> str:
-    return f"data.train.corpora.{corpus}"
+    return {"data": data.hub} | {key: named.hub for key, named in data.named().items()}

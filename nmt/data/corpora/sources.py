@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig
-from nmt.data.corpora.corpus import Corpus, HeldOut, given_options, open_corpus
-from nmt.data.corpora.hub import hub_of
+from nmt.data.corpora.corpus import Corpus, open_corpus, options_of, refuse_both
+from nmt.data.corpora.held_out import HeldOut
 from nmt.data.subwords.tokenizer import check_symbols
 from nmt.errors import UserError
 from nmt.runtime.streams import log
@@ -43,33 +43,13 @@ def open_sources(data: DataConfig) -> list[Source]:
     train = data.train
     if not train.corpora:
         return [_source("data.train", "", open_corpus(train, data, "data.train"), data, train.tag)]
-    names = given_options(train) + (["tag"] if train.tag is not None else [])
-    if names:
-        drop = " ".join(f"data.train.{name}=null" for name in names)
-        raise UserError(
-            f"data.train.corpora and data.train.{names[0]} are both given. Add {drop}, "
-            f"or move it to a corpus of data.train.corpora."
-        )
+    refuse_both(train, "data.train", "corpora")
     return [_open(f"data.train.corpora.{name}", name, corpus, data) for name, corpus in train.corpora.items()]
 
 
 def _open(key: str, name: str, corpus: CorpusConfig, data: DataConfig) -> Source:
-    options = replace(
-        data,
-        hub=hub_of(corpus, data),
-        source_key=corpus.source_key or data.source_key,
-        target_key=corpus.target_key or data.target_key,
-        source_lang=corpus.source_lang or data.source_lang,
-        target_lang=corpus.target_lang or data.target_lang,
-        cleaning=data.cleaning_of(key, corpus),
-    )
-    try:
-        opened = open_corpus(corpus, options, key)
-    except UserError as error:
-        if corpus.hub.path is None:
-            raise
-        raise UserError(str(error).replace("data.hub.", f"{key}.hub.")) from error
-    return _source(key, name, opened, options, corpus.tag)
+    options = replace(options_of(corpus, data), cleaning=data.cleaning_of(key, corpus))
+    return _source(key, name, open_corpus(corpus, options, key), options, corpus.tag)
 
 
 def _source(key: str, name: str, corpus: Corpus, options: DataConfig, tag: str | None) -> Source:
@@ -87,10 +67,10 @@ def known_tags(user_symbols: Sequence[str], sources: Sequence[Source]) -> list[s
 def check_tags(held_out: Mapping[str, HeldOut], sources: Sequence[Source], known: Collection[str]) -> None:
     """Checks the tags of held-out text against those of the corpora. Warns if a tag may be missing.
 
-    `held_out` has the text of each split by its name; `known` is the result of `known_tags`.
+    `held_out` has the text of each set by its key, without `data.`; `known` is the result of `known_tags`.
 
     Raises:
-        UserError: the tag of a split is unknown to the model.
+        UserError: the tag of a set is unknown to the model.
     """
     all_tagged = all(source.tag is not None for source in sources)
     for name, split in held_out.items():

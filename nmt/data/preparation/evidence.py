@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from nmt.data.cleaning.rules.language import script_of
-from nmt.data.corpora.corpus import HeldOut
+from nmt.data.corpora.held_out import HeldOut
 from nmt.data.corpora.sources import Source
 from nmt.data.corpora.text import has_exchanged_names
 from nmt.languages import equivalents, language_of
@@ -229,15 +229,12 @@ class _Text:
         return f"{self.key}.{name}" if self.files[0] else f"{self.key}: {name} side"
 
 
-def evidence(
-    sources: Sequence[Source], held_out: Mapping[str, HeldOut], languages: tuple[str, str]
-) -> list[str]:
+def evidence(sources: Sequence[Source], held_out: Mapping[str, HeldOut]) -> list[str]:
     """Returns and logs warnings about the first pairs of the training corpora and of the held-out text.
 
     Args:
         sources: the training corpora.
-        held_out: the text of each split by its name, such as `valid`.
-        languages: the codes of the languages of the held-out text.
+        held_out: the text of each set by its key, such as `valid`, without `data.`.
 
     Raises:
         UserError: a corpus can't be read.
@@ -251,7 +248,7 @@ def evidence(
         _Text(
             f"data.{name}",
             (text.sources[:NUM_PAIRS], text.references[:NUM_PAIRS]),
-            languages,
+            (text.source_lang, text.target_lang),
             _files(text.facts),
         )
         for name, text in held_out.items()

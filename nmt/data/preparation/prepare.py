@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -23,7 +23,7 @@ from nmt.data.cleaning.clean_text import (
     write_repeats_across,
 )
 from nmt.data.cleaning.cleaner import CleaningReport, Rule, build_rules, rule_facts
-from nmt.data.corpora.corpus import HeldOut, is_given, read_held_out
+from nmt.data.corpora.held_out import HeldOut, by_key, held_out_facts, is_given, read_sets
 from nmt.data.corpora.mixture import mean_draws
 from nmt.data.corpora.sources import Source, check_tags, known_tags, open_sources, without_tag
 from nmt.data.preparation.encoding import Encoder, encoder_fingerprint, masked_lines
@@ -50,13 +50,15 @@ VALID_PIECES = 1024  # a longer side of a validation pair is truncated
 
 @dataclass(frozen=True)
 class Prepared:
-    """The data for training; `test` may be missing.
+    """The data for training. The name of a single validation or test set without a name is empty.
 
     Attributes:
         tokenizer: the tokenizer, learnt from the cleaned training text.
         train: encoded training pairs.
-        valid: raw validation text.
-        valid_store: all validation pairs, encoded, with sides truncated to `VALID_PIECES`.
+        valid: name of each validation set → its raw text.
+        test: name of each test set → its raw text; empty if there is no test.
+        valid_stores: name of each validation set → all its pairs, encoded, with sides truncated to
+            `VALID_PIECES`.
         report: the content of `results.json["data"]`. The same data and options give the same report.
         fingerprint: identifies the training pairs and their segmentation into pieces.
         vocab_size: `data.tokenizer.vocab_size`, or the number chosen for `auto`.
@@ -65,9 +67,9 @@ class Prepared:
 
     tokenizer: Tokenizer
     train: Store
-    valid: HeldOut
-    test: HeldOut | None
-    valid_store: Store
+    valid: Mapping[str, HeldOut]
+    test: Mapping[str, HeldOut]
+    valid_stores: Mapping[str, Store]
     report: dict[str, Any]
     fingerprint: str
     vocab_size: int = 0
@@ -94,11 +96,11 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     """
     sources = open_sources(config)
     config, existing = given_vocabulary(config, sources)
-    held_out = {"valid": read_held_out(config.valid, config, "data.valid")}
-    if is_given(config.test):
-        held_out["test"] = read_held_out(config.test, config, "data.test")
+    valid = read_sets(config.valid, config, "data.valid")
+    test = read_sets(config.test, config, "data.test") if is_given(config.test) else {}
+    held_out = by_key("valid", valid) | by_key("test", test)
     check_tags(held_out, sources, known_tags(config.tokenizer.user_symbols, sources))
-    warnings = [] if checked else evidence(sources, held_out, (config.source_lang, config.target_lang))
+    warnings = [] if checked else evidence(sources, held_out)
     stages = _Stages(config, sources, list(held_out.values()), existing, shard_pairs, checked)
     with cache_errors():
         tokenizer, text = stages.tokenizer(), stages.text_facts()
@@ -112,10 +114,8 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         "source_lang": config.source_lang,
         "target_lang": config.target_lang,
         "train": _train_facts(config, sources, train, reports),
-        **{
-            key: {"corpus": split.name, "sentences": len(split.sources), "tag": split.tag, **split.facts}
-            for key, split in held_out.items()
-        },
+        "valid": held_out_facts(valid),
+        **({"test": held_out_facts(test)} if test else {}),
         **({"warnings": warnings} if warnings else {}),
         "cleaning": {**cleaning.as_dict(), "words": cleaning.words},
         "text": text,
@@ -134,9 +134,9 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     return Prepared(
         tokenizer=tokenizer,
         train=train,
-        valid=held_out["valid"],
-        test=held_out.get("test"),
-        valid_store=_valid_store(tokenizer, held_out["valid"]),
+        valid=valid,
+        test=test,
+        valid_stores={name: _valid_store(tokenizer, text) for name, text in valid.items()},
         report=report,
         fingerprint=report["fingerprint"],
         vocab_size=stages.tokenizer_options.vocab_size,

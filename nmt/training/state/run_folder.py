@@ -83,7 +83,7 @@ class RunFolder:
         self.model = path / "model"
 
     def hypotheses(self, split: str) -> Path:
-        """Returns the file of the translations of `valid` or `test`."""
+        """Returns the file of the translations of `valid`, `test` or a set of these, such as `test.news`."""
         return self.path / f"{split}.hypotheses.txt"
 
     def holds_checkpoints(self) -> bool:

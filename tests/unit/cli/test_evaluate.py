@@ -24,10 +24,12 @@ from nmt.config import (
     DecodingConfig,
     EvalConfig,
     EvaluationConfig,
+    SetConfig,
     SplitConfig,
     TrainConfig,
 )
-from nmt.data.corpora.corpus import HeldOut
+from nmt.data.corpora import held_out
+from nmt.data.corpora.held_out import HeldOut
 from nmt.data.corpora.text import file_facts
 from nmt.decoding.loading import LoadedModels
 from nmt.errors import UserError
@@ -61,14 +63,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-HELD_OUT = SimpleNamespace(
-    inputs=["ON THE MAT THE CAT SAT", "A DOG", ""],
-    sources=["ON THE MAT THE CAT SAT", "A DOG", ""],
-    tag=None,
-    references=["on the mat the cat sat", "a cat", "nothing"],
-    groups=["x", "y", "y"],
-    facts={"sha256": "abc"},
-    name="pets",
+READ_HELD_OUT = held_out.read_held_out
+HELD_OUT = HeldOut(
+    "pets",
+    ["ON THE MAT THE CAT SAT", "A DOG", ""],
+    ["on the mat the cat sat", "a cat", "nothing"],
+    ["x", "y", "y"],
+    {"sha256": "abc"},
 )
 
 
@@ -115,23 +116,16 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
         results=results,
     )
 
-    def is_given(split: SplitConfig) -> bool:
-        return split != SplitConfig()
-
-    def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> Any:
+    def read_held_out(split: SplitConfig, data: DataConfig, key: str, trained_on: DataConfig) -> HeldOut:
         if split.source == "gone.en":
             raise UserError(f"{key}.source=gone.en: there is no such file")
-        assert (split, key) == (data.test, "data.test")
-        return HELD_OUT
+        assert (split, key, trained_on) == (data.test, "data.test", config.data)
+        return replace(HELD_OUT, source_lang=data.source_lang, target_lang=data.target_lang)
 
     FakeTranslator.calls = []
     monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundles=lambda paths: [bundle]))
     monkeypatch.setattr(LoadedModels, "readers", lambda *arguments: (FakeTranslator(*arguments), None))
-    monkeypatch.setitem(
-        sys.modules,
-        "nmt.data.corpora.corpus",
-        SimpleNamespace(read_held_out=read_held_out, is_given=is_given),
-    )
+    monkeypatch.setattr(held_out, "read_held_out", read_held_out)
     return config
 
 
@@ -232,8 +226,8 @@ def test_a_metric_gets_the_sources_of_a_model_without_tags(
     shouted: EvaluationConfig, files: Path, model: TrainConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.data.train.corpora = {"fr": CorpusConfig(target_lang="fr", tag="<2fr>")}
-    held_out = HeldOut("pets", ["A CAT", "", "A DOG"], ["", "", ""], None, {}, "<2fr>")
-    monkeypatch.setattr(sys.modules["nmt.data.corpora.corpus"], "read_held_out", lambda *given: held_out)
+    text = HeldOut("pets", ["A CAT", "", "A DOG"], ["", "", ""], None, {}, "<2fr>")
+    monkeypatch.setattr(held_out, "read_held_out", lambda *given: text)
     evaluate(EvalConfig(model_dir="run", device="cpu", json="j", evaluation=shouted))
     # The stand-in translator retains the tag; the blank line has no tag.
     assert json.loads((files / "j").read_text(encoding="utf-8"))["shouted"] == pytest.approx(1 / 3)
@@ -415,8 +409,8 @@ def test_a_tag_of_the_data_goes_before_their_sources(
     files: Path, model: TrainConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.data.train.corpora = {"fr": CorpusConfig(target_lang="fr", tag="<2fr>")}
-    held_out = HeldOut("pets", ["A CAT", "", "A DOG"], ["", "", ""], None, {}, "<2fr>")
-    monkeypatch.setattr(sys.modules["nmt.data.corpora.corpus"], "read_held_out", lambda *given: held_out)
+    text = HeldOut("pets", ["A CAT", "", "A DOG"], ["", "", ""], None, {}, "<2fr>")
+    monkeypatch.setattr(held_out, "read_held_out", lambda *given: text)
     evaluate(EvalConfig(model_dir="run", device="cpu", output="out"))
     assert (files / "out").read_text(encoding="utf-8") == "<2fr> a cat\n\n<2fr> a dog\n"
     monkeypatch.setattr(
@@ -435,6 +429,107 @@ def test_a_model_of_several_languages_knows_them_all(
     other = DataConfig(name="ted", source_lang="en", target_lang="zh", test=SplitConfig(split="test"))
     evaluate(EvalConfig(model_dir="run", device="cpu", data=other))
     assert "the model translates" not in caplog.text
+
+
+@pytest.fixture
+def sets(files: Path, model: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
+    """The model has two sets of test text, in German and Chinese, whose tags the model knows."""
+    monkeypatch.setattr(held_out, "read_held_out", READ_HELD_OUT)
+    for name, lines in {
+        "de.src": "A DOG\nA CAT\n",
+        "de.ref": "a dog\na cat\n",
+        "zh.src": "",
+        "zh.ref": "",
+    }.items():
+        Path(name).write_text(lines or "我喜欢猫。\n" * 2, encoding="utf-8")
+    data = model.data
+    data.train.corpora = {"zh": CorpusConfig(target_lang="zh", tag="<2zh>"), "de": CorpusConfig()}
+    data.test = SplitConfig(
+        sets={
+            "news": SetConfig(source="de.src", target="de.ref", groups="two"),
+            "ted": SetConfig(source="zh.src", target="zh.ref", tag="<2zh>"),
+        }
+    )
+    Path("two").write_text("x\ny\n")
+    bundle = sys.modules["nmt.bundle"].load_bundles(["run"])[0]
+    bundle.tokenizer.source_symbols = {"<2zh>": 4}
+    facts = {name: text.facts for name, text in held_out.read_sets(data.test, data, "data.test").items()}
+    bundle.results["data"]["test"] = {"sets": facts}
+    return data
+
+
+def test_named_sets_of_a_model_are_scored_each(
+    sets: DataConfig, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluate(EvalConfig(model_dir="run", device="cpu", output="out", json="j"))
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "run on pets (test), 2 sets"
+    assert [line.split()[:2] for line in out[3:8]] == [
+        ["news", "2"], ["x", "1"], ["y", "1"], ["ted", "2"], ["mean", "4"],
+    ]  # fmt: skip
+    signed = [
+        line.partition("|tok:")[2].partition("|")[0] + line[-7:] for line in out if line.startswith("BLEU")
+    ]
+    assert signed == ["13a (news)", "zh0 (ted)"]
+    assert Path("out").read_text(encoding="utf-8") == "a dog\na cat\n" + "<2zh> 我喜欢猫。\n" * 2
+    report = json.loads(Path("j").read_text(encoding="utf-8"))
+    parts = report["sets"]
+    assert report["chrf"] == (parts["news"]["chrf"] + parts["ted"]["chrf"]) / 2 > 50
+    assert (report["sentences"], report["signatures"]) == (4, {})
+    assert parts["ted"]["data"]["source"][0]["name"] == "zh.src" and "x" in parts["news"]["groups"]
+    assert "not the text of the run" not in caplog.text and "the model translates" not in caplog.text
+
+
+def test_one_of_the_named_sets_is_scored_alone(sets: DataConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(EvalConfig(model_dir="run", device="cpu", set="ted", json="j"))
+    assert capsys.readouterr().out.startswith("run on pets (test, ted), en-zh\n")
+    report = json.loads(Path("j").read_text(encoding="utf-8"))
+    assert (report["split"], report["set"], report["sentences"]) == ("test", "ted", 2)
+    assert "tok:zh" in report["signatures"]["bleu"] and "sets" not in report
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"set": "nws"},
+            "set=nws: data.test of the model in run/model has no such set. Choose from news, ted.",
+        ),
+        (
+            {"baseline": "two"},
+            "baseline=two: data.test has several sets. Give set=NAME to score one of news, ted.",
+        ),
+        (
+            {"groups": "two"},
+            "groups=two: data.test has several sets. Give set=NAME to score one of news, ted.",
+        ),
+        (
+            {"target_lang": "de"},
+            "target_lang=de: data.test has several sets. Give set=NAME to score one of news, ted.",
+        ),
+        (
+            {"set": "ted", "source": "src", "references": "ref"},
+            "set=ted: names a set of the data, but the files are given. Leave it out.",
+        ),
+    ],
+)
+def test_mistakes_with_named_sets(sets: DataConfig, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        evaluate(EvalConfig(model_dir="run", device="cpu", **options))
+    assert str(caught.value) == message and FakeTranslator.calls == []
+
+
+def test_a_named_set_that_is_not_the_recorded_one(sets: DataConfig) -> None:
+    Path("zh.ref").write_text("something else\n" * 2)
+    evaluate(EvalConfig(model_dir="run", device="cpu", set="news"))
+    with pytest.raises(UserError) as caught:
+        evaluate(EvalConfig(model_dir="run", device="cpu"))
+    assert str(caught.value) == (
+        "data.test.sets.ted.target=zh.ref: not the file that the model's results.json has recorded (a model "
+        "could name any file of this machine). To read it, name it explicitly: nmt-eval model_dir=run "
+        "data=local data.test.source=zh.src data.test.target=zh.ref 'data.test.tag=<2zh>' "
+        "data.source_lang=en data.target_lang=zh"
+    )
 
 
 def test_data_that_moved_are_explained(files: Path, model: TrainConfig) -> None:

@@ -15,6 +15,8 @@ from nmt.config import (
     OptimizerConfig,
     SamplingConfig,
     ScheduleConfig,
+    SetConfig,
+    SplitConfig,
     TokenizerConfig,
     TrainConfig,
     TrainingConfig,
@@ -54,6 +56,14 @@ def corpora(**options: Any) -> dict[str, object]:
             DataConfig,
             corpora(cleaning={"max_ratio": "x"}),
             "data.train.corpora.a.cleaning.max_ratio=x: must be a number",
+        ),
+        *(
+            (
+                DataConfig,
+                {"test": SplitConfig(sets={name: SetConfig()})},
+                f"data.test.sets.{name}: not a name of a set, which is part of names of files. It ",
+            )
+            for name in ("", "a/b", "-a", ".", "a\n", "x" * 61)
         ),
         (
             TokenizerConfig,

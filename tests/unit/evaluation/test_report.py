@@ -137,3 +137,55 @@ def test_the_scores_before_stand_below_those_of_the_same_text() -> None:
     table = Report("after", new, {"news": NEWS, "ted": TED}, before=before).table()
     assert table.startswith(BEFORE)
     assert "before: the model in start_from." in " ".join(table.split())
+
+
+SETS = """\
+runs/base on both (test), 2 sets
+
+                  sentences     BLEU    chrF2      TER
+news                   2000    30.00    60.00    58.00
+  before                       20.00    50.00        -
+  difference                  +10.00   +10.00        -
+  short                1003     9.50    40.25    90.00
+mean                   1003     9.50    40.25    90.00
+mean                   3003    19.75    50.12    74.00
+  before                       20.00    50.00        -
+  difference                   -0.25    +0.12        -
+
+Higher BLEU and chrF2 are better, and lower TER. before: the model in
+start_from.
+BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0 (news)
+BLEU|tok:ja-mecab (news, short)
+BLEU|tok:zh (mean)
+chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0
+TER|nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:2.6.0
+"""
+
+
+def test_named_sets_have_rows_and_signatures_and_their_mean() -> None:
+    japanese, chinese = (
+        replace(TED, signatures=SIGNATURES | {"bleu": f"tok:{name}"}) for name in ("ja-mecab", "zh")
+    )
+    old = Scores({"bleu": 20.0, "chrf": 50.0, "ter": None}, SIGNATURES, 2000)
+    news = Report("news", NEWS, {"short": japanese})
+    sets = {"news": news, "mean": Report("mean", chinese)}  # a set may have any name
+    report = Report.of_sets("runs/base on both (test), 2 sets", sets)
+    before = Report.of_sets("", {"news": Report("news", old)})
+    results = report.results()
+    assert json.loads(json.dumps(results)) == {
+        **{"bleu": 19.75, "chrf": 50.125, "ter": 74.0, "signatures": {}, "sentences": 3003},
+        "sets": {
+            "news": NEWS.as_dict() | {"groups": {"short": japanese.as_dict()}},
+            "mean": chinese.as_dict(),
+        },
+    }
+    assert Report.from_results(report.title, results, before.results()).table() == SETS
+
+
+def test_a_mean_lacks_a_score_that_a_set_lacks() -> None:
+    lacking = replace(TED, values={**TED.values, "ter": None})
+    assert Report.of_sets("", {"a": Report("a", NEWS), "b": Report("b", lacking)}).scores["ter"] is None
+
+
+def test_a_set_without_a_name_is_the_report() -> None:
+    assert Report.of_sets("t", {"": Report("", NEWS)}) == Report("t", NEWS)

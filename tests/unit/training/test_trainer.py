@@ -30,7 +30,7 @@ from nmt.config import (
 )
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import Cursor
-from nmt.data.corpora.corpus import HeldOut
+from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
 from nmt.data.subwords.learning import train_tokenizer
@@ -57,7 +57,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     sources, targets = [list(side) for side in zip(*PAIRS, strict=True)]
     store = Store.of(tokenizer.encode_source(sources), tokenizer.encode_target(targets))
     valid = HeldOut("valid", sources[:4], targets[:4], None, {})
-    return Prepared(tokenizer, store, valid, None, Store.of([[5]], [[5]]), {}, "print")
+    return Prepared(tokenizer, store, {"": valid}, {}, {"": Store.of([[5]], [[5]])}, {}, "print")
 
 
 def trainer(prepared: Prepared, folder: Path, *, dropout: float = 0.0, **training: Any) -> Trainer:
@@ -446,9 +446,9 @@ def test_samples_of_the_log_are_cut(
     prepared: Prepared, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     long = " ".join(["ba"] * 1000)
-    valid = replace(prepared.valid, references=[long, *prepared.valid.references[1:]])
+    valid = replace(prepared.valid[""], references=[long, *prepared.valid[""].references[1:]])
     with caplog.at_level("INFO", "nmt"):
-        trainer(replace(prepared, valid=valid), tmp_path, max_updates=1).train()
+        trainer(replace(prepared, valid={"": valid}), tmp_path, max_updates=1).train()
     message = next(m for m in caplog.messages if m.startswith("update 1: validation loss"))
     assert max(map(len, message.split("\n"))) == 2 + 10 + 1 + 100
     assert f"\n  reference  {long[:99]}…\n" in message

@@ -11,17 +11,18 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nmt.config import TrainConfig, TrainingConfig
+from nmt.config import DataConfig, SetConfig, SplitConfig, TrainConfig, TrainingConfig
 from nmt.errors import UserError
-from nmt.training.processes.ranks import Ranks
-from nmt.training.state.progress import Progress
-from nmt.training.validation import (
+from nmt.training.figures.validated import (
+    Figures,
     Validation,
-    ValidationStopped,
     criterion_for,
-    shared_scores,
+    criterion_sets,
     validation_metrics,
 )
+from nmt.training.processes.ranks import Ranks
+from nmt.training.state.progress import Progress
+from nmt.training.validation import ValidationStopped, shared_scores
 
 
 @pytest.mark.parametrize(
@@ -76,23 +77,24 @@ def test_a_validation_computes_the_criterion(criterion: str, metrics: list[str],
 @pytest.mark.parametrize(("key", "best"), [("ter", 2), ("loss", 3), ("bleu", 1)])
 def test_the_best_validation_follows_the_direction(key: str, best: int) -> None:
     validations = [
-        Validation(3.0, 2.0, {"bleu": 30.0, "ter": 60.0}, []),
-        Validation(2.5, 2.0, {"bleu": 20.0, "ter": 50.0}, []),
-        Validation(2.0, 2.0, {"bleu": 25.0, "ter": None}, []),
+        Figures(3.0, 2.0, {"bleu": 30.0, "ter": 60.0}),
+        Figures(2.5, 2.0, {"bleu": 20.0, "ter": 50.0}),
+        Figures(2.0, 2.0, {"bleu": 25.0, "ter": None}),
     ]
     progress, options = Progress(), TrainingConfig(validate_every=1, criterion=key)
     criterion = criterion_for(key)
     for found in validations:
         progress.advance()
-        progress.note_validation(criterion.quality(found.figure(key)), options)
+        value = Validation({"": found}, []).criterion_value(options)
+        progress.note_validation(criterion.quality(value), options)
     assert progress.best is not None and progress.best.update == best
     assert progress.worse_validations == 3 - best
 
 
 def test_the_words_of_a_validation() -> None:
     scores = {"bleu": 27.304, "chrf": 56.1, "chrfpp": 55.0, "ter": None}
-    words = ", BLEU 27.30, chrF 56.10, chrF++ 55.00, TER -"
-    assert Validation(3.0, 2.0, scores, []).in_words() == words
+    words = "loss 3.000, perplexity 7.39, BLEU 27.30, chrF 56.10, chrF++ 55.00, TER -"
+    assert list(Validation({"": Figures(3.0, 2.0, scores)}, []).in_words()) == [words]
 
 
 def two_ranks(score: Callable[[int, str], float | None]) -> list[Any]:
@@ -132,3 +134,48 @@ def test_no_rank_waits_for_one_whose_metric_fails(error: Exception, failing: str
         return 1.0
 
     assert [(type(result), str(result)) for result in two_ranks(score)] == [(type(error), str(error))] * 2
+
+
+SETS = {
+    "de": Figures(2.0, math.log(8), {"bleu": 30.0, "ter": 40.0}),
+    "zh-Hans": Figures(1.0, math.log(2), {"bleu": 10.0, "ter": None}),
+}
+
+
+def test_several_sets_have_means_and_figures_of_their_own() -> None:
+    validation = Validation(SETS, [{"set": "de"}])
+    assert validation.as_dict() == {
+        **{"loss": 1.5, "ppl": pytest.approx(4.0), "bleu": 20.0, "ter": None},
+        **{"de/loss": 2.0, "de/ppl": pytest.approx(8.0), "de/bleu": 30.0, "de/ter": 40.0},
+        **{"zh-Hans/loss": 1.0, "zh-Hans/ppl": pytest.approx(2.0), "zh-Hans/bleu": 10.0, "zh-Hans/ter": None},
+        "samples": [{"set": "de"}],
+    }
+    assert list(validation.in_words()) == [
+        "loss 1.500, perplexity 4.00, BLEU 20.00, TER -",
+        "  de       loss 2.000, perplexity 8.00, BLEU 30.00, TER 40.00",
+        "  zh-Hans  loss 1.000, perplexity 2.00, BLEU 10.00, TER -",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "name", "expected"),
+    [
+        *(("bleu", None, 20.0), ("bleu", "de", 30.0), ("loss", None, 1.5), ("loss", "zh-Hans", 1.0)),
+        *(("ter", None, None), ("ter", "de", 40.0)),
+    ],
+)
+def test_the_criterion_is_the_mean_or_a_set(criterion: str, name: str | None, expected: float | None) -> None:
+    options = TrainingConfig(criterion=criterion, criterion_set=name)
+    assert Validation(SETS, []).criterion_value(options) == expected
+
+
+def test_the_sets_that_the_criterion_needs() -> None:
+    sets = SplitConfig(sets={"a": SetConfig(), "b": SetConfig()})
+    data = DataConfig(valid=sets)
+    assert criterion_sets(TrainConfig()) == [""]
+    assert criterion_sets(TrainConfig(data=data)) == ["a", "b"]
+    assert criterion_sets(TrainConfig(data=data, training=TrainingConfig(criterion_set="b"))) == ["b"]
+    for given, known in ((data, "Choose from a, b."), (DataConfig(), "There are none. Remove it.")):
+        with pytest.raises(UserError) as caught:
+            TrainConfig(data=given, training=TrainingConfig(criterion_set="c"))
+        assert str(caught.value) == f"training.criterion_set=c: not a set of data.valid.sets. {known}"

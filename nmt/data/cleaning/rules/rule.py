@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from nmt.config import CleaningConfig
-from nmt.data.corpora.corpus import HeldOut
+from nmt.data.corpora.held_out import HeldOut
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from nmt.data.cleaning.cleaner import (
     pair_hash,
 )
 from nmt.data.cleaning.rules.basic import LeakedRule
-from nmt.data.corpora.corpus import HeldOut
+from nmt.data.corpora.held_out import HeldOut
 
 
 def first_rule(rules: Sequence[Rule], source: str, target: str) -> Rule | None:

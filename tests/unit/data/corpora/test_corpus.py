@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.dataset import DATASETS
 
-from nmt.config import CorpusConfig, DataConfig, HubConfig, SplitConfig, TrainSplitConfig
+from nmt.config import CorpusConfig, DataConfig, HubConfig, SetConfig, SplitConfig, TrainSplitConfig
 from nmt.data.corpora import corpus as corpus_module
 from nmt.data.corpora import text
-from nmt.data.corpora.corpus import Corpus, is_given, open_corpus, read_held_out
+from nmt.data.corpora.corpus import Corpus, open_corpus
+from nmt.data.corpora.held_out import is_given, read_held_out, read_sets
 from nmt.errors import UserError
 
 DATA = DataConfig(name="t", source_lang="en", target_lang="de")
@@ -300,3 +301,70 @@ def test_names_must_fit_the_files(options: dict[str, Any], message: str) -> None
     with pytest.raises(UserError) as refused:
         read_held_out(SplitConfig(**options, names=["x", "y"]), DATA, "data.test")
     assert str(refused.value).startswith(f"data.test.names=[x,y]: {message}")
+
+
+def test_named_sets_have_the_language_of_their_options_or_of_their_tag() -> None:
+    corpora = {"zh": CorpusConfig(target_lang="zh", tag="<2zh>"), "de": CorpusConfig(tag="<2de>")}
+    data = replace(DATA, train=TrainSplitConfig(corpora=corpora))
+    text = {"source": "a.en", "target": "a.de"}
+    sets = {
+        "plain": SetConfig(**text),
+        "tagged": SetConfig(**text, tag="<2zh>"),
+        "given": SetConfig(**text, tag="<2zh>", source_lang="fr", target_lang="zh-TW"),
+        "table": SetConfig(path="u.jsonl", source_lang="de", target_lang="en"),
+        "keys": SetConfig(path="u.jsonl", source_key="de", target_key="en", names=["six"]),
+    }
+    found = read_sets(SplitConfig(sets=sets), data, "data.test")
+    assert [(name, text.source_lang, text.target_lang, text.tag) for name, text in found.items()] == [
+        ("plain", "en", "de", None),
+        ("tagged", "en", "zh", "<2zh>"),
+        ("given", "fr", "zh-TW", "<2zh>"),
+        ("table", "de", "en", None),
+        ("keys", "en", "de", None),
+    ]
+    assert found["table"].sources == found["keys"].sources == ["sechs"]
+    assert (found["keys"].groups, found["tagged"].inputs[0]) == (["six"], "<2zh> one")
+
+
+def test_tags_of_the_model_name_the_languages_of_sets_in_other_data() -> None:
+    corpora = {"zh": CorpusConfig(target_lang="zh", tag="<2zh>"), "de": CorpusConfig(tag="<2de>")}
+    trained_on = replace(DATA, train=TrainSplitConfig(corpora=corpora))
+    text = {"source": "a.en", "target": "a.de"}
+    sets = {"a": SetConfig(**text, tag="<2zh>"), "b": SetConfig(**text, tag="<2de>"), "c": SetConfig(**text)}
+    other = replace(DATA, target_lang="fr")
+    found = read_sets(SplitConfig(sets=sets), other, "data.test", trained_on)
+    assert [text.target_lang for text in found.values()] == ["zh", "de", "fr"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"source": "a.en", "target": "a.de", "names": ["x"], "sets": {"s": SetConfig(path="t.tsv")}},
+            "data.test.sets and data.test.source are both given. Add data.test.source=null "
+            "data.test.target=null data.test.names=[], or move it to a part of data.test.sets.",
+        ),
+        (
+            {"tag": "<2de>", "groups": "groups", "sets": {"s": SetConfig(path="t.tsv")}},
+            "data.test.sets and data.test.tag are both given. Add data.test.tag=null data.test.groups=null, "
+            "or move it to a part of data.test.sets.",
+        ),
+        (
+            {"sets": {"s": SetConfig()}},
+            "data.test.sets.s: names no data. Set data.test.sets.s.source=s.en data.test.sets.s.target=s.de "
+            "(two text files), or data.test.sets.s.path=s.tsv (TSV, JSONL or Parquet)",
+        ),
+        (
+            {"sets": {"s": SetConfig(source="a.en", target="short.de")}},
+            "data.test.sets.s: a.en has 3 lines but short.de has 2. They must correspond line by line.",
+        ),
+        (
+            {"sets": {"s": SetConfig(split="test", hub=HubConfig("nowhere/at/all"))}},
+            "data.test.sets.s.hub.path=nowhere/at/all: ",
+        ),
+    ],
+)
+def test_mistakes_in_named_sets(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_sets(SplitConfig(**options), DATA, "data.test")
+    assert str(caught.value).startswith(message)

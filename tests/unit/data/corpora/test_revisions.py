@@ -10,7 +10,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 
-from nmt.config import CorpusConfig, DataConfig, HubConfig, SplitConfig, TrainSplitConfig
+from nmt.config import CorpusConfig, DataConfig, HubConfig, SetConfig, SplitConfig, TrainSplitConfig
 from nmt.data.corpora.hub import with_commits
 from nmt.errors import UserError
 
@@ -118,3 +118,15 @@ def test_a_mistake_names_the_option(hub: Hub) -> None:
         with_commits(options(path="gone/gone"), None)
     with pytest.raises(UserError, match="^data.train.corpora.a.hub.path=gone/gone: neither a local folder"):
         with_commits(mixed(a=CorpusConfig(split="train", hub=HubConfig("gone/gone"))), None)
+
+
+def test_each_named_set_has_its_own(hub: Hub) -> None:
+    sets = {"news": SetConfig(split="test"), "ted": SetConfig(split="test", hub=HubConfig("ted/ted"))}
+    data = mixed()
+    data = replace(data, train=TrainSplitConfig(source="a", target="b"), test=SplitConfig(sets=sets))
+    found = with_commits(data, None)
+    assert (found.hub.revision, found.test.sets["news"].hub.revision) == (None, OLD)
+    assert found.test.sets["ted"].hub.revision == OLD
+    assert hub.asked == [("wmt/wmt14", None), ("ted/ted", None)]
+    hub.commit = NEW
+    assert with_commits(data, found) == found  # a resumed run

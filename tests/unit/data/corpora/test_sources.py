@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig, HubConfig, TrainSplitConfig
 from nmt.data.corpora import sources
-from nmt.data.corpora.corpus import Corpus, HeldOut, is_given
+from nmt.data.corpora.corpus import Corpus, given_options
+from nmt.data.corpora.held_out import HeldOut, is_given
 from nmt.data.corpora.sources import Source, check_tags, first_words, known_tags, open_sources, without_tag
 from nmt.errors import UserError
 
@@ -110,7 +111,7 @@ def test_languages_of_its_own() -> None:
             {"a": CorpusConfig(source="a.en", target="a.de")},
             {"train": {"source": "b.en", "target": "b.de"}},
             "data.train.corpora and data.train.source are both given. Add data.train.source=null "
-            "data.train.target=null, or move it to a corpus of data.train.corpora.",
+            "data.train.target=null, or move it to a part of data.train.corpora.",
         ),
         ({"a": CorpusConfig()}, {}, "data.train.corpora.a: names no data. Set data.train.corpora.a.source="),
         ({"a": CorpusConfig(source="a.en")}, {}, "data.train.corpora.a.source: given without"),
@@ -231,6 +232,6 @@ def test_fits_the_options(file: Path) -> None:
     assert data.name == file.stem
     assert data.tokenizer.joint  # the default model ties all embeddings, so it needs a joint vocabulary
     if file.stem != "local":
-        assert is_given(data.train) and is_given(data.valid) and is_given(data.test)
+        assert given_options(data.train) and is_given(data.valid) and is_given(data.test)
         assert data.source_lang == "en"
         assert file.stem in ("quickstart", "multi30k") or data.hub.name == f"{data.target_lang}-en"

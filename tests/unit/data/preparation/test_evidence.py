@@ -12,7 +12,8 @@ import pytest
 from toy_corpus import write_pairs
 
 from nmt.config import CleaningConfig, DataConfig, SplitConfig, TrainSplitConfig
-from nmt.data.corpora.corpus import Corpus, HeldOut
+from nmt.data.corpora.corpus import Corpus
+from nmt.data.corpora.held_out import HeldOut
 from nmt.data.corpora.sources import Source
 from nmt.data.corpora.text import bundled_folder, has_exchanged_names, read_lines
 from nmt.data.preparation import evidence as module
@@ -44,11 +45,14 @@ def warnings_of(
     """Returns the warnings about sides in memory; `names` are those of their files."""
     corpus = Corpus("toy", facts(*names), lambda: iter([(list(train[0]), list(train[1]))]), "data.train")
     held_out = {
-        name: HeldOut(name, list(sides[0]), list(sides[1]), None, facts(f"{name}.en", f"{name}.de"))
+        name: HeldOut(
+            *(name, list(sides[0]), list(sides[1]), None, facts(f"{name}.en", f"{name}.de"), None),
+            *languages,
+        )
         for name, sides in (("valid", valid), ("test", test))
         if sides is not None
     }
-    return evidence([Source("", corpus, CleaningConfig(), languages)], held_out, languages)
+    return evidence([Source("", corpus, CleaningConfig(), languages)], held_out)
 
 
 @pytest.mark.parametrize("count", [100, 1000, 10_000])

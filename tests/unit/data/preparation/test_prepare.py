@@ -17,13 +17,15 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from toy_corpus import SHARD, files, folder, pairs, stamps, write_corpus
+from toy_corpus import SHARD, files, folder, pairs, stamps, write_corpus, write_pairs
 from waiting import wait_until
 
 from nmt.config import (
     CleaningConfig,
     DataConfig,
     SamplingConfig,
+    SetConfig,
+    SplitConfig,
     TokenizerConfig,
 )
 from nmt.copying import strings
@@ -49,12 +51,12 @@ def test_against_naive(config: DataConfig, tmp_path: Path) -> None:
         strict=True,
     )
     assert pairs(prepared) == list(expected)
-    assert prepared.valid_store.num_pairs == 5
+    assert prepared.valid_stores[""].num_pairs == 5
     assert (
-        prepared.valid_store.pair(4)[0].tolist()
-        == prepared.tokenizer.encode_source(prepared.valid.sources)[4]
+        prepared.valid_stores[""].pair(4)[0].tolist()
+        == prepared.tokenizer.encode_source(prepared.valid[""].sources)[4]
     )
-    assert prepared.test is None
+    assert prepared.test == {}
 
 
 def test_report(config: DataConfig, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,7 +147,7 @@ def test_groups_to_report_do_not_matter(prepared_config: DataConfig, tmp_path: P
     (tmp_path / "groups").write_text("a\n" * 5)
     grouped = replace(config.valid, groups=str(tmp_path / "groups"))
     second = prepare(replace(config, valid=grouped), shard_pairs=SHARD)
-    assert second.valid.groups == ["a"] * 5
+    assert second.valid[""].groups == ["a"] * 5
     assert stamps(config) == before and second.fingerprint == first.fingerprint
 
 
@@ -317,3 +319,25 @@ def test_the_first_of_near_duplicates_stays(config: DataConfig, tmp_path: Path) 
     assert report["examples"]["near_duplicate"][0] == [f"{first[1]} 12!", f"{first[0]} 12!"]
     every = replace(config, cleaning=replace(config.cleaning, drop_duplicates=False))
     assert prepare(every, shard_pairs=SHARD).report["cleaning"]["dropped"]["near_duplicate"] == 5
+
+
+def test_named_sets(config: DataConfig, tmp_path: Path) -> None:
+    """Neither the names of the sets nor their order change the training data."""
+    whole = prepare(config, shard_pairs=SHARD)
+    before = stamps(config)
+    lines = {side: (tmp_path / f"valid.{side}").read_text().splitlines() for side in ("xx", "yy")}
+    sets = {}
+    for name, rows in (("b", slice(2, 5)), ("a", slice(2))):
+        text = write_pairs(tmp_path, name, list(zip(lines["xx"][rows], lines["yy"][rows], strict=True)))
+        sets[name] = SetConfig(**text, target_lang="zz" if name == "a" else None)
+    divided = prepare(replace(config, valid=SplitConfig(sets=sets)), shard_pairs=SHARD)
+    assert stamps(config) == before and divided.fingerprint == whole.fingerprint
+    assert {name: text.sources for name, text in divided.valid.items()} == {
+        "b": lines["xx"][2:], "a": lines["xx"][:2],
+    }  # fmt: skip
+    assert [store.num_pairs for store in divided.valid_stores.values()] == [3, 2]
+    facts = divided.report["valid"]["sets"]
+    assert [(name, facts[name]["sentences"], facts[name]["target_lang"]) for name in facts] == [
+        ("b", 3, "yy"), ("a", 2, "zz"),
+    ]  # fmt: skip
+    assert divided.report["cleaning"] == whole.report["cleaning"]

@@ -224,9 +224,9 @@ def test_held_out_tags(config: DataConfig, tmp_path: Path, caplog: pytest.LogCap
     assert (plain.report["valid"]["tag"], tagged.report["valid"]["tag"]) == (None, "<bt>")
     tag = tagged.tokenizer.source_symbols["<bt>"]
     for row in range(5):
-        ids = plain.valid_store.pair(row)[0].tolist()
-        assert tagged.valid_store.pair(row)[0].tolist() == [tag, *ids]
-        assert tagged.valid_store.pair(row)[1].tolist() == plain.valid_store.pair(row)[1].tolist()
+        source, target = plain.valid_stores[""].pair(row)
+        assert tagged.valid_stores[""].pair(row)[0].tolist() == [tag, *source.tolist()]
+        assert tagged.valid_stores[""].pair(row)[1].tolist() == target.tolist()
     with pytest.raises(
         UserError, match=r"^data\.test\.tag=<2xx>: no training corpus has this tag, only <bt>$"
     ):

@@ -61,10 +61,10 @@ def test_the_validation_set_has_placeholders(config: DataConfig, tmp_path: Path)
             print(line, file=file)
     prepared = prepare(on(config), shard_pairs=SHARD)
     first, second = prepared.tokenizer.placeholders[:2]
-    last = prepared.valid_store.num_pairs - 1
-    assert [i for i in prepared.valid_store.pair(last)[0].tolist() if i in (first, second)] == [first, second]
-    assert [i for i in prepared.valid_store.pair(last)[1].tolist() if i in (first, second)] == [first, second]
-    assert prepared.valid.sources[-1] == "abc <b>d</b>"
+    valid = prepared.valid_stores[""]
+    for side in valid.pair(valid.num_pairs - 1):
+        assert [i for i in side.tolist() if i in (first, second)] == [first, second]
+    assert prepared.valid[""].sources[-1] == "abc <b>d</b>"
 
 
 def test_without_the_option_nothing_depends_on_it(

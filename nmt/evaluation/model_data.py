@@ -1,0 +1,106 @@
+"""The validation and test data of a model, read again by its options, or other data with its tags.
+
+Functions import the packages that read data. These import numpy; evaluations of files start without it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nmt.config import DataConfig, EvalConfig, SplitConfig, TaggedConfig
+from nmt.errors import UserError
+from nmt.runtime.streams import log
+
+if TYPE_CHECKING:
+    from nmt.bundle import Bundle
+    from nmt.data.corpora.held_out import HeldOut
+
+
+def read_data(config: EvalConfig, bundle: Bundle) -> dict[str, HeldOut]:
+    """Returns the text of `config.split` of `config.data` or, without these, of the data of the model.
+
+    Returns:
+        Name → text of each set; the name of a single set without a name is empty.
+
+    Raises:
+        UserError: there is no such split or set, or it is no longer available.
+    """
+    from nmt.data.corpora.held_out import is_given, sets_of  # imports numpy; see the top
+
+    key, data = f"data.{config.split}", config.data or bundle.config.data
+    split: SplitConfig = getattr(data, config.split)
+    whose = f"data={data.name}" if config.data else f"the model in {bundle.folder}"
+    if not is_given(split):
+        other = "valid" if config.split == "test" else "test"
+        raise UserError(f"{whose}: has no {key}. Try split={other}, or give source=FILE and references=FILE.")
+    sets = sets_of(split, data, key, bundle.config.data)
+    if config.set is not None:
+        if config.set not in sets:
+            known = f"Choose from {', '.join(split.sets)}" if split.sets else "It has one without a name"
+            raise UserError(f"set={config.set}: {key} of {whose} has no such set. {known}.")
+        sets = {config.set: sets[config.set]}
+    facts = bundle.results.get("data", {}).get(config.split, {})
+    recorded = facts.get("sets", {}) if split.sets else {"": facts}
+    return {
+        name: _read_set(config, bundle, whose, options, recorded.get(name, {}))
+        for name, options in sets.items()
+    }
+
+
+def _read_set(
+    config: EvalConfig,
+    bundle: Bundle,
+    whose: str,
+    options: tuple[TaggedConfig, DataConfig, str],
+    recorded: Mapping[str, Any],
+) -> HeldOut:
+    """Reads a set; `options` are those of `sets_of`, and `recorded` are its facts in the model's results."""
+    from nmt.data.corpora.held_out import read_held_out
+    from nmt.data.corpora.recorded import NotRecorded, require_recorded
+
+    split, data, key = options
+    try:
+        if config.data is None:
+            require_recorded(*options, recorded)
+        held_out = read_held_out(*options, bundle.config.data)
+    except NotRecorded as error:
+        raise UserError(
+            f"{error} (a model could name any file of this machine). To read it, name it explicitly: "
+            f"nmt-eval model_dir={config.model_dir} {_explicit_options(split, data, config.split)}"
+        ) from error
+    except UserError as error:
+        if config.data:
+            raise
+        raise UserError(
+            f"{error} (recorded with {whose}). If its data have moved, give source=FILE and references=FILE."
+        ) from error
+    changed = any(recorded.get(name, fact) != fact for name, fact in held_out.facts.items())
+    if config.data is None and changed:
+        log.warning(
+            "%s: not the text of the run. Its files have changed, or the command was started in another "
+            "folder. The score can't be compared with that of the run.",
+            key,
+        )
+    if held_out.tag is not None and held_out.tag not in bundle.tokenizer.source_symbols:
+        known = ", ".join(bundle.tokenizer.source_symbols) or "none at all"
+        raise UserError(f"{key}.tag={held_out.tag}: the model in {bundle.folder} knows these tags: {known}")
+    return held_out
+
+
+def _explicit_options(split: TaggedConfig, data: DataConfig, name: str) -> str:
+    if split.source is not None and split.target is not None and split.tag is None:
+        return f"{_quoted_option('source', split.source)} {_quoted_option('references', split.target)}"
+    keys = "source", "target", "path", "split", "tag"
+    options = {f"data.{name}.{key}": getattr(split, key) for key in keys}
+    options |= {f"data.hub.{key}": getattr(data.hub, key) for key in ("path", "name")}
+    options |= {f"data.{key}": getattr(data, key) for key in ("source_lang", "target_lang")}
+    return " ".join(
+        ["data=local", *(_quoted_option(key, value) for key, value in options.items() if value is not None)]
+    )
+
+
+def _quoted_option(key: str, value: Any) -> str:
+    text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+    return shlex.quote(f"{key}={text}")
