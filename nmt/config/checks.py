@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import reduce
 from typing import Any
 
 from nmt.errors import UserError
@@ -79,19 +81,73 @@ def truth_choices(field: dataclasses.Field[Any]) -> Sequence[str]:
     return choices
 
 
-class Section:
-    """A section of options, whose numbers are checked against the bounds that their fields declare.
+@dataclass(frozen=True)
+class Disabled:
+    """Options that have no effect while a condition holds.
 
-    A number outside raises `UserError`. The prefix of the options is given with the class: `class
-    TrainingConfig(Section, key="training.")`.
+    Attributes:
+        keys: their names in the section, separated by spaces.
+        holds: the condition, given the section.
+        reason: the rest of the message after `key=value: `; `{0.name}` is an option of the section.
+    """
+
+    keys: str
+    holds: Callable[[Any], bool]
+    reason: str
+
+
+def _without_effect(section: Any, table: Sequence[Disabled]) -> Iterator[str]:
+    """Yields a sentence for each option of a section that has no effect, and is not the default."""
+    for row in table:
+        if row.holds(section):
+            for key in row.keys.split():
+                value = reduce(getattr, key.split("."), section)
+                if value not in ("auto", _default(type(section), key)):
+                    yield f"{section.key}{key}={_written(value)}: {row.reason.format(section)}"
+
+
+def _default(kind: type[Any], key: str) -> Any:
+    name, *rest = key.split(".")
+    field = next(field for field in dataclasses.fields(kind) if field.name == name)
+    made = field.default_factory
+    return reduce(getattr, rest, field.default if made is dataclasses.MISSING else made())
+
+
+def _written(value: Any) -> str:
+    """Returns a value as on the command line."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_written, value))}]"
+    if isinstance(value, Enum):
+        return str(value.value)
+    return str(value).lower() if isinstance(value, bool) else shortened(value)
+
+
+_NONE: tuple[Disabled, ...] = ()
+
+
+class Section:
+    """A section of options, which is checked: numbers by the bounds that their fields declare.
+
+    A number outside raises `UserError`, and so does an option of the table `refused`. The prefix of the
+    options and the tables are given with the class: `class TrainingConfig(Section, key="training.")`.
     """
 
     key = ""
     """The prefix of its options in messages, such as `training.`."""
+    refused = _NONE
+    """Options that are an error while they have no effect."""
+    unused = _NONE
+    """Options that are a warning while they have no effect."""
 
-    def __init_subclass__(cls, key: str = "", **rest: Any) -> None:
+    def __init_subclass__(
+        cls,
+        key: str = "",
+        refused: tuple[Disabled, ...] = _NONE,
+        unused: tuple[Disabled, ...] = _NONE,
+        **rest: Any,
+    ) -> None:
         super().__init_subclass__(**rest)
-        cls.key = key
+        cls.key, cls.refused, cls.unused = key, refused, unused
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -105,6 +161,15 @@ class Section:
                 check(key, value, bound)
             elif value != "auto":
                 raise UserError(f"{key}={shortened(value)}: must be auto or {words}.")
+        for message in _without_effect(self, self.refused):
+            raise UserError(message)
+
+    def warnings(self) -> Iterator[str]:
+        """Yields a sentence for each option that has no effect, of this section and of those in it."""
+        yield from _without_effect(self, self.unused)
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            if isinstance(value := getattr(self, field.name), Section):
+                yield from value.warnings()
 
 
 def check(key: str, value: float, bound: Bound) -> None:

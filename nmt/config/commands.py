@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from nmt.config import disabled
 from nmt.config.checks import PROCESSES, Section, between, bounded, check_language, check_licence, shortened
 from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
@@ -56,7 +57,7 @@ class EvaluationConfig:
 
 
 @dataclass
-class TrainConfig(Section):
+class TrainConfig(Section, refused=disabled.REFUSED_IN_TRAINING, unused=disabled.UNUSED_IN_TRAINING):
     """Options of `nmt-train`: data, model, training, and decoding in validation and test."""
 
     run_dir: str = path_field("folder", "runs/${name}")
@@ -92,22 +93,10 @@ class TrainConfig(Section):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_licence(self.licence)
-        if self.start_from is None:
-            for key in ("freeze", "l2_to_start"):
-                if value := getattr(self.training, key):
-                    shown = f"[{','.join(value)}]" if isinstance(value, list) else value
-                    raise UserError(
-                        f"training.{key}={shown}: needs a model to start from. Give start_from=DIR."
-                    )
         name, sets = self.training.criterion_set, self.data.valid.sets
         if name is not None and name not in sets:
             known = f"Choose from {', '.join(sets)}" if sets else "There are none. Remove it"
             raise UserError(f"training.criterion_set={name}: not a set of data.valid.sets. {known}.")
-        if self.decoding.mbr is not None:
-            raise UserError(
-                f"decoding.mbr={self.decoding.mbr}: is not available in training. Remove it, and give it to "
-                "nmt-translate or nmt-eval."
-            )
 
 
 def folders(key: str, value: Any, kind: str = "folder") -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from nmt.config import disabled
 from nmt.config.checks import (
     MANY,
     PROCESSES,
@@ -37,7 +38,9 @@ class Casing(Enum):
 
 
 @dataclass
-class DecodingConfig(Section, key="decoding."):
+class DecodingConfig(
+    Section, key="decoding.", refused=disabled.REFUSED_IN_DECODING, unused=disabled.UNUSED_IN_DECODING
+):
     """Beam search (section 6.1 of the paper) and its batches."""
 
     beam_size: int = bounded(4, between(1, 1000))
@@ -123,22 +126,6 @@ class DecodingConfig(Section, key="decoding."):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_heads(self.alignment_heads)
-        if self.samples and self.nbest > 1:
-            raise UserError(
-                f"decoding.nbest={self.nbest}: with decoding.samples={self.samples} all samples are "
-                "returned. Leave decoding.nbest at 1."
-            )
-        for key in ("diversity", "coverage_penalty", "retry_loops"):
-            if self.samples and (value := getattr(self, key)):
-                raise UserError(
-                    f"decoding.{key}={str(value).lower()}: is for beam search, and decoding.samples="
-                    f"{self.samples} draws translations at random. Remove one of them."
-                )
-        if self.mbr is not None and max(self.samples, self.nbest) < 2:
-            raise UserError(
-                f"decoding.mbr={self.mbr}: has one candidate to choose from. Set decoding.samples=32, or "
-                "decoding.nbest."
-            )
         if self.nbest > self.beam_size:
             raise UserError(
                 f"decoding.nbest={self.nbest}: is more than decoding.beam_size={self.beam_size}. "

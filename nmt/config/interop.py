@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from nmt.config import disabled
 from nmt.config.checks import PROCESSES, Section, between, bounded, check_language, check_licence
 from nmt.config.schema import path_field, registered_name
 from nmt.errors import UserError
@@ -13,7 +14,7 @@ COPY = "nmt"
 
 
 @dataclass
-class ExportConfig(Section):
+class ExportConfig(Section, refused=disabled.REFUSED_IN_EXPORTS):
     """Options of `nmt-export`: a model, a format, and the text for the comparison."""
 
     model_dir: str = path_field("folder", "???")
@@ -53,19 +54,7 @@ class ExportConfig(Section):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_licence(self.licence)
-        if self.private is not None and self.push is None:
-            raise UserError("private: requires push=OWNER/NAME. Remove it, or add that.")
-        if self.format == COPY:
-            self._check_copy()
         _check_comparison(self.check, self.references)
-
-    def _check_copy(self) -> None:
-        if self.quantization != "float32":
-            raise UserError(f"quantization={self.quantization}: format={COPY} has float32 alone.")
-        if self.check is not None:
-            raise UserError(
-                f"check: format={COPY} compares the weights themselves. Remove check and references."
-            )
 
 
 @dataclass

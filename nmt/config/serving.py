@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from nmt.config import disabled
 from nmt.config.checks import PROCESSES, Section, above, between, bounded, shortened
 from nmt.config.commands import folders
 from nmt.config.decoding import DecodingConfig
@@ -52,7 +53,7 @@ class LimitsConfig(Section, key="limits."):
 
 
 @dataclass
-class ServeConfig(Section):
+class ServeConfig(Section, refused=disabled.REFUSED_IN_SERVING):
     """Options of `nmt-serve`: the models, the address, the access, and limits of requests."""
 
     model_dir: Any = path_field("folder", "???", several=True)
@@ -94,16 +95,3 @@ class ServeConfig(Section):
         folders("model_dir", self.model_dir)
         if not self.host or not self.host.isprintable() or " " in self.host:
             raise UserError(f"host={shortened(self.host)}: must be an address or a name, such as 127.0.0.1.")
-        if self.api_key_file is not None and self.api_key_variable is not None:
-            raise UserError("api_key_variable: the key is already in api_key_file. Give one of them.")
-        if self.decoding.nbest > 1:
-            raise UserError(
-                f"decoding.nbest={self.decoding.nbest}: a request chooses its number of translations, with "
-                "alternatives. Set decoding.nbest=1."
-            )
-        for key in ("samples", "mbr"):
-            if value := getattr(self.decoding, key):
-                raise UserError(
-                    f"decoding.{key}={value}: is not available in nmt-serve. Remove it, or set it to "
-                    f"{'0' if key == 'samples' else 'null'}."
-                )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, TypeVar, cast
@@ -23,6 +23,7 @@ from omegaconf.errors import (
 )
 
 from nmt.config import DecodingConfig, TranslateConfig, folders, storage
+from nmt.config.checks import Section
 from nmt.config.schema import check_texts, check_truth, declared_key, schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, configs_folder, require_option, require_text
@@ -36,6 +37,7 @@ from nmt.options.model_options import (
 from nmt.options.overrides import Setting, named_sections, settings_of_jobs
 from nmt.options.sweep import with_distinct_folders
 from nmt.options.user_files import Folder
+from nmt.runtime.streams import log
 
 C = TypeVar("C")
 
@@ -58,7 +60,13 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
             with folder.located([f"{setting.key}={setting.written}" for setting in job]):
                 whole = [*_defaults(schema, config_name, job), *job]
                 jobs.append(_finish(schema, _compose(schema, config_name, folder, whole)))
+    for message in dict.fromkeys(message for job in jobs for message in _warnings(job)):
+        log.warning("%s", message)
     return with_distinct_folders(jobs, settings)
+
+
+def _warnings(config: Any) -> Iterable[str]:
+    return config.warnings() if isinstance(config, Section) else ()
 
 
 def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> DecodingConfig:

@@ -323,7 +323,9 @@ def check_names(config: TrainConfig) -> None:
     metric_kinds(config.evaluation.metrics)
     check_model(config.model)
     if ignored := ignored_options(config.model):
-        log.warning("%s: not used by %s", " ".join(ignored), config.model.architecture)
+        log.warning(
+            "%s: has no effect with model.architecture=%s.", " ".join(ignored), config.model.architecture
+        )
     configured_processors(config.decoding)
     build_objective(training).check(config.model)
     check_optimizer(training)

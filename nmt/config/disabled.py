@@ -1,0 +1,169 @@
+"""The options that another option disables: tables for the sections, which `Section` reads.
+
+A row of a `REFUSED` table is an error. A row of an `UNUSED` table is a warning, since the value may come from
+a file that serves several runs. An architecture (`Seq2Seq.unused`) and an engine (`Engine.check`) declare by
+themselves what they ignore, since plugins add others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nmt.config.checks import Disabled
+
+
+def _gives_pieces(config: Any) -> bool:
+    return config.start_from is not None or config.data.tokenizer.path is not None
+
+
+def _measures(config: Any) -> set[str]:
+    training = config.training
+    return {*config.evaluation.metrics, *training.validate_metrics, training.criterion}
+
+
+REFUSED_IN_DECODING = (
+    Disabled(
+        "nbest",
+        lambda decoding: decoding.samples > 0,
+        "with decoding.samples={0.samples} all samples are returned. Leave decoding.nbest at 1.",
+    ),
+    Disabled(
+        "diversity coverage_penalty retry_loops",
+        lambda decoding: decoding.samples > 0,
+        "is for beam search, and decoding.samples={0.samples} draws translations at random. Remove one of "
+        "them.",
+    ),
+    Disabled(
+        "mbr",
+        lambda decoding: max(decoding.samples, decoding.nbest) < 2,
+        "has one candidate to choose from. Set decoding.samples=32, or decoding.nbest.",
+    ),
+)
+
+UNUSED_IN_DECODING = (
+    Disabled(
+        "temperature top_k top_p",
+        lambda decoding: not decoding.samples,
+        "has no effect in beam search. Set decoding.samples, or remove it.",
+    ),
+)
+
+REFUSED_IN_EXPORTS = (
+    Disabled(
+        "private",
+        lambda config: config.push is None,
+        "requires push=OWNER/NAME. Remove it, or add that.",
+    ),
+    Disabled(
+        "quantization",
+        lambda config: config.format == "nmt",
+        "format=nmt has float32 alone.",
+    ),
+    Disabled(
+        "check",
+        lambda config: config.format == "nmt",
+        "format=nmt compares the weights themselves. Remove check and references.",
+    ),
+)
+
+REFUSED_IN_SERVING = (
+    Disabled(
+        "api_key_variable",
+        lambda config: config.api_key_file is not None,
+        "the key is already in api_key_file. Give one of them.",
+    ),
+    Disabled(
+        "decoding.nbest",
+        lambda config: True,
+        "a request chooses its number of translations, with alternatives. Set decoding.nbest=1.",
+    ),
+    Disabled(
+        "decoding.samples",
+        lambda config: True,
+        "is not available in nmt-serve. Remove it, or set it to 0.",
+    ),
+    Disabled(
+        "decoding.mbr",
+        lambda config: True,
+        "is not available in nmt-serve. Remove it, or set it to null.",
+    ),
+)
+
+REFUSED_IN_TRAINING = (
+    Disabled(
+        "training.freeze training.l2_to_start",
+        lambda config: config.start_from is None,
+        "needs a model to start from. Give start_from=DIR.",
+    ),
+    Disabled(
+        "decoding.mbr",
+        lambda config: True,
+        "is not available in training. Remove it, and give it to nmt-translate or nmt-eval.",
+    ),
+)
+
+UNUSED_IN_TRAINING = (
+    Disabled(
+        "data.tokenizer.vocab_size data.tokenizer.segmentation data.tokenizer.joint "
+        "data.tokenizer.normalization",
+        _gives_pieces,
+        "has no effect. The pieces and their normalisation are those of the model in start_from or "
+        "data.tokenizer.path.",
+    ),
+    Disabled(
+        "data.tokenizer.character_coverage data.tokenizer.sample_pairs",
+        lambda config: _gives_pieces(config) and config.data.tokenizer.extend.value == "never",
+        "has no effect with data.tokenizer.extend=never.",
+    ),
+    Disabled(
+        "data.tokenizer.extend",
+        lambda config: not _gives_pieces(config),
+        "has no effect without start_from or data.tokenizer.path.",
+    ),
+    Disabled(
+        "data.temperature",
+        lambda config: not config.data.train.corpora,
+        "has no effect on one corpus. It is for data.train.corpora.",
+    ),
+    Disabled(
+        "training.schedule.scale",
+        lambda config: config.training.schedule.name in ("inverse_sqrt", "linear", "constant"),
+        "has no effect with training.schedule.name={0.training.schedule.name}. Set training.schedule.peak.",
+    ),
+    Disabled(
+        "training.schedule.peak",
+        lambda config: config.training.schedule.name == "noam",
+        "has no effect with training.schedule.name=noam. Set training.schedule.scale.",
+    ),
+    Disabled(
+        "training.schedule.final",
+        lambda config: config.training.schedule.name in ("noam", "inverse_sqrt", "constant"),
+        "has no effect with training.schedule.name={0.training.schedule.name}. It is for linear.",
+    ),
+    Disabled(
+        "training.averaging.count",
+        lambda config: config.training.averaging.kind.value == "none",
+        "has no effect with training.averaging.kind=none.",
+    ),
+    Disabled(
+        "training.half_residual",
+        lambda config: config.training.precision.value == "fp32",
+        "has no effect with training.precision=fp32.",
+    ),
+    Disabled(
+        "training.onednn_fp32",
+        lambda config: config.training.precision.value in ("bf16", "fp16"),
+        "has no effect with training.precision={0.training.precision.value}.",
+    ),
+    Disabled(
+        "training.gradient_exchange training.sharding",
+        lambda config: config.training.devices == "1",
+        "has no effect with training.devices=1.",
+    ),
+    Disabled(
+        "evaluation.comet.command",
+        lambda config: "comet" not in _measures(config),
+        "has no effect without comet among evaluation.metrics, training.validate_metrics and "
+        "training.criterion.",
+    ),
+)
