@@ -54,6 +54,7 @@ from nmt.training.state.recovery import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.warm_start import (
     check_frozen,
+    log_new_pieces,
     start_fingerprint,
     start_plugins,
     with_tokenizer_options,
@@ -299,6 +300,7 @@ def _checked_and_prepared(
     if config.data.tokenizer.path is not None and config.data.tokenizer.extend is Extension.auto:
         chosen = Extension.always if prepared.is_extended else Extension.never
         config = with_tokenizer_options(config, extend=chosen)
+    log_new_pieces(config, prepared)
     if not config.prepare_only:
         texts = [*prepared.valid.values(), *prepared.test.values()]
         for target_lang in dict.fromkeys(

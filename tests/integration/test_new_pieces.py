@@ -152,6 +152,18 @@ def test_known_text_has_no_new_pieces(base: Path, tmp_path: Path) -> None:
     assert model.tokenizer.fingerprint == load_bundle(str(base / "run")).tokenizer.fingerprint
 
 
+def test_frozen_embeddings_of_new_pieces_are_a_warning(
+    base: Path, tmp_path: Path, said: pytest.LogCaptureFixture
+) -> None:
+    config = replace(extending(base, tmp_path / "run"), prepare_only=True)
+    for parts, warns in ((["embeddings"], True), (["encoder"], False)):
+        said.clear()
+        train(replace(config, training=replace(config.training, freeze=parts)))
+        assert re.search(r"data.tokenizer.extend=always: \d+ new pieces", said.text)
+        warning = "training.freeze: target_embedding.weight is frozen, so the new pieces"
+        assert (warning in said.text) is warns
+
+
 def test_many_bytes_are_reported_with_the_option(
     base: Path, tmp_path: Path, said: pytest.LogCaptureFixture
 ) -> None:

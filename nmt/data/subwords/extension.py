@@ -20,7 +20,6 @@ from nmt.data.subwords.tokenizer import Tokenizer, check_symbols
 from nmt.data.subwords.vocabulary import UNK_ID, SentencePieceVocabulary, Vocabulary
 from nmt.errors import UserError
 from nmt.runtime.arrays import Side
-from nmt.runtime.streams import log
 
 MOST_BYTES = 0.03
 """Share of bytes among the pieces of a side above which a model learns its text badly."""
@@ -66,11 +65,6 @@ def extended(
         lines = [line for side in group for line in _words_to_learn(sides[side], side, pairs())]
         pieces = _new_pieces(first, lines, symbols, replace(config, segmentation=tokenizer.segmentation))
         models += [with_pieces(sides[side].model, symbols, pieces) for side in group]
-        name = "" if tokenizer.joint else ("source: ", "target: ")[group[0]]
-        log.info(
-            "%s: %s%d new symbols and %d new pieces for the words of %d lines",
-            _KEY, name, len(symbols), len(pieces), len(lines),
-        )  # fmt: skip
     return Tokenizer(*models[: 1 if tokenizer.target is tokenizer.source else 2])
 
 

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from nmt.config import Tie
+from nmt.config import ModelConfig, Tie
 from nmt.data.subwords.extension import replaced_pieces
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.model import Seq2Seq, build_model
+from nmt.model import build_model
 
 FEW_PIECES = 300
 """Size of the vocabulary of a model that is built for the names of its weights alone."""
 
 
 def with_new_pieces(
-    weights: Mapping[str, Tensor], model: Seq2Seq, old: Tokenizer, new: Tokenizer
+    weights: Mapping[str, Tensor], config: ModelConfig, old: Tokenizer, new: Tokenizer
 ) -> dict[str, Tensor]:
     """Returns weights with rows for the new pieces, after those of the old ones.
 
@@ -25,7 +25,7 @@ def with_new_pieces(
 
     Args:
         weights: those of the model that the training starts from.
-        model: the model with the vocabulary `new`.
+        config: the `model` section of both models.
         old: the vocabulary of the weights.
         new: an extension of `old`.
     """
@@ -35,26 +35,26 @@ def with_new_pieces(
         for side, (before, after) in sides.items()
     }
     extended = dict(weights)
-    for name, side in sides_of_weights(model).items():
+    for name, side in sides_of_weights(config).items():
         if name in weights:
             extended[name] = torch.cat([weights[name], _means(weights[name], replaced[side])])
     return extended
 
 
-def sides_of_weights(model: Seq2Seq) -> dict[str, str]:
+def sides_of_weights(config: ModelConfig) -> dict[str, str]:
     """Returns the side, `source` or `target`, of each weight that has a row for each piece, by its name."""
-    if model.config.tie is Tie.all:  # one matrix is for both sides, which have the same pieces
-        sizes = {FEW_PIECES: "target"}
-        probe = build_model(model.config, FEW_PIECES, FEW_PIECES)
+    shapes = _shapes(config, 0, 0)
+    if config.tie is Tie.all:  # one matrix is for both sides, which have the same pieces
+        larger = {"target": _shapes(config, 1, 1)}
     else:
-        sizes = {FEW_PIECES: "source", FEW_PIECES + 1: "target"}
-        probe = build_model(model.config, *sizes)
-    state = model.state_dict()
-    return {
-        name: sizes[len(weight)]
-        for name, weight in probe.state_dict().items()
-        if weight.dim() and weight.shape != state[name].shape and len(weight) in sizes
-    }
+        larger = {"source": _shapes(config, 1, 0), "target": _shapes(config, 0, 1)}
+    return {name: side for side, others in larger.items() for name in shapes if shapes[name] != others[name]}
+
+
+def _shapes(config: ModelConfig, source: int, target: int) -> dict[str, torch.Size]:
+    """Returns the shape of each weight in a model with few pieces, and some more of each side."""
+    model = build_model(config, FEW_PIECES + source, FEW_PIECES + target)
+    return {name: weight.shape for name, weight in model.state_dict().items()}
 
 
 def _means(weight: Tensor, groups: Iterable[list[int]]) -> Tensor:

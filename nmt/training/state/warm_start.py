@@ -59,22 +59,33 @@ def initial_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
                     f"{_KEY}={config.start_from}: the weights belong to another vocabulary than that of "
                     f"data.tokenizer.path={config.data.tokenizer.path}. Leave that option out."
                 )
-            weights = with_new_pieces(weights, model, old, new)
+            weights = with_new_pieces(weights, config.model, old, new)
         load_weights(model, weights, folder / WEIGHTS)
     freeze(model, config.training.freeze)
-    if prepared.is_extended:
-        _warn_of_frozen_pieces(model)
     return model
 
 
-def _warn_of_frozen_pieces(model: Seq2Seq) -> None:
-    trained = dict(model.named_parameters())
-    frozen = [name for name in sides_of_weights(model) if name in trained and not trained[name].requires_grad]
-    if frozen:
-        log.warning(
-            "training.freeze: %s is frozen, so the new pieces of the vocabulary are not learnt. Train it.",
-            " ".join(frozen),
-        )
+def log_new_pieces(config: TrainConfig, prepared: Prepared) -> None:
+    """Logs the new pieces of an extended vocabulary; warns if `training.freeze` freezes their weights."""
+    if not prepared.is_extended:
+        return
+    assert prepared.given is not None
+    old, new = prepared.given, prepared.tokenizer
+    counts = [new.source_vocab_size - old.source_vocab_size, new.target_vocab_size - old.target_vocab_size]
+    log.info(
+        "data.tokenizer.extend=%s: %s new pieces",
+        config.data.tokenizer.extend.value,
+        f"{counts[0]:,}" if new.joint else f"{counts[0]:,} source and {counts[1]:,} target",
+    )
+    if config.training.freeze:
+        model = build_model(config.model, FEW_PIECES, FEW_PIECES)
+        freeze(model, config.training.freeze)
+        trained = trained_parameters(model)
+        if frozen := sorted(sides_of_weights(config.model).keys() - trained.keys()):
+            log.warning(
+                "training.freeze: %s is frozen, so the new pieces are not learnt. Remove it.",
+                " ".join(frozen),
+            )
 
 
 def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> TrainConfig:

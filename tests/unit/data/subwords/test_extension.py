@@ -144,8 +144,8 @@ def test_each_weight_gets_the_rows_of_its_side(architecture: str, tie: Tie) -> N
         expected["source_embedding.weight"] = "source"
     if tie is Tie.none:
         expected["output.weight"] = "target"
-    assert sides_of_weights(after) == expected
-    after.load_state_dict(with_new_pieces(before.state_dict(), after, old, new))
+    assert sides_of_weights(config) == expected
+    after.load_state_dict(with_new_pieces(before.state_dict(), config, old, new))
     for name, side in expected.items():
         vocabulary, rows = getattr(old, side), after.state_dict()[name]
         assert rows[: vocabulary.size].equal(before.state_dict()[name])
