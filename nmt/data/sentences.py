@@ -20,10 +20,17 @@ BREAK = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
 """A line separator or paragraph separator, which ends a sentence without any mark."""
 _LAST_WORD = re.compile(r"[^\s'’(.]*$")
 _SPACE = re.compile(r"\s")
-_KHMER_END = re.compile("[។៕]+")  # sentencex does not know them
+_ENDS = re.compile("[។៕]+|।+|[。！？｡]+[”’」』）】》]*")
+"""Ends of sentences that sentencex does not know, or not before letters and digits of other scripts."""
+_OPENING, _CLOSED = "“‘「『（【《", "”’」』）】》"
+_WITH_CAPITALS = frozenset(("Armn", "Cyrl", "Grek", "Latn"))
 _INITIALS = re.compile(r"(?:\W?\w\.)+")  # such as `J.-P.`
 _TAG = re.compile(r"</?[^>]*>")
 _CLOSING = re.compile(r"(?:</[^>]*>)*")
+_LOOK = 400
+"""Number of characters before a possible end of a sentence that decide about it."""
+_WINDOW = 4000
+"""Number of characters that sentencex reads at a time."""
 _TITLES = frozenset(
     "dr mr mrs ms prof st m mm mme mmes mlle sr sra srta dra dott ing sig tp pgs ths ts д проф डॉ श्री "
     "د".split()
@@ -117,12 +124,14 @@ def _cuts(text: str, language: str) -> Iterator[Span]:
     """Yields the place after the last character of a sentence and that of the first one of the next."""
     start = place = 0
     is_lower = text.islower()
-    # The rules of some languages, such as German, require a capital.
-    for segment in _segments(text, "en" if is_lower else language):
-        before, after = text[start:place].rstrip(), segment.lstrip()
+    if is_lower and _WITH_CAPITALS.intersection(language_of(language).scripts):
+        language = "en"  # the rules of other languages, such as German, require a capital
+    for segment in _segments(text, language):
+        # Of a long sentence the end is enough: otherwise the time would grow with the square of its length.
+        before, after = text[max(start, place - _LOOK) : place].rstrip(), segment.lstrip()
         if before and after:
-            end, begin = start + len(before), place + len(segment) - len(after)
-            if not _is_one_sentence(before, after, begin > end, is_lower):
+            end, begin = max(start, place - _LOOK) + len(before), place + len(segment) - len(after)
+            if end - start > _LOOK or not _is_one_sentence(before, after, begin > end, is_lower):
                 yield end, begin
                 start = begin
         place += len(segment)
@@ -131,14 +140,37 @@ def _cuts(text: str, language: str) -> Iterator[Span]:
 def _segments(text: str, language: str) -> Iterator[str]:
     for segment in _divided(text, language_of(language).language or language):
         begin = 0
-        for match in _KHMER_END.finditer(segment):
-            if segment[match.end() :].strip():
+        for match in _ENDS.finditer(segment):
+            inside = segment[max(begin, match.end() - _LOOK) : match.end()]
+            is_open = sum(map(inside.count, _OPENING)) > sum(map(inside.count, _CLOSED))
+            if not is_open and segment[match.end() :].strip():
                 yield segment[begin : match.end()]
                 begin = match.end()
         yield segment[begin:]
 
 
-def _divided(text: str, language: str) -> list[str]:
+def _divided(text: str, language: str) -> Iterator[str]:
+    """Yields the sentences of sentencex, with the white space after them.
+
+    It reads a window at a time, since its time may grow with the square of the length. The last sentence of a
+    window is read again with the next window. A sentence that fills a window continues in the next one.
+    """
+    begin, begun = 0, ""
+    while begin < len(text):
+        segments = _read(text[begin : begin + _WINDOW], language)
+        is_last = begin + _WINDOW >= len(text)
+        complete = segments if is_last else segments[:-1]
+        for segment in complete:
+            yield begun + segment
+            begun = ""
+        if not is_last and not complete:
+            begun += segments[0]
+        begin += sum(map(len, complete or segments))
+    if begun:
+        yield begun
+
+
+def _read(text: str, language: str) -> list[str]:
     from sentencex import segment  # a library of 4 MB
 
     try:
@@ -160,10 +192,16 @@ def _is_one_sentence(before: str, after: str, spaced: bool, is_lower: bool) -> b
     first, last = after[0], before[-1]
     if not spaced and (last.isascii() or (last in "」』" and after.startswith(("と", "って")))):
         return True
-    if first.islower() and not is_lower:
+    if first.islower() and not is_lower and _has_case(before):
         return True
     word = _LAST_WORD.search(before[:-1])[0].lower()  # type: ignore[index]  # it always matches
     return last == "." and (word in _TITLES or (first.isdecimal() and word in _BEFORE_NUMBERS))
+
+
+def _has_case(text: str) -> bool:
+    """Returns whether the last letter of a text has a capital or a small form."""
+    last = next(filter(str.isalpha, reversed(text)), "")
+    return last.upper() != last.lower()
 
 
 def _is_sentence(text: str) -> bool:
@@ -171,7 +209,7 @@ def _is_sentence(text: str) -> bool:
     if _INITIALS.fullmatch(text):
         return False
     letters = [character for character in text if character.isalpha()]
-    return len(letters) > 1 or (len(letters) == 1 and letters[0].upper() == letters[0].lower())
+    return len(letters) > 1 or (len(letters) == 1 and not _has_case(letters[0]))
 
 
 def joins_without_space(code: str) -> bool:

@@ -82,10 +82,11 @@ def _best_combinations(lists: Sequence[Sequence[ScoredText]]) -> list[tuple[int,
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for hypotheses in lists:
         extended = (
-            (total + hypothesis.score, (*choice, index))
-            for (total, choice), (index, hypothesis) in product(best, enumerate(hypotheses))
+            (-best[rank][0] - hypotheses[index].score, rank, index)
+            for rank, index in product(range(len(best)), range(len(hypotheses)))
         )
-        best = heapq.nsmallest(count, extended, key=lambda pair: (-pair[0], pair[1]))
+        chosen = heapq.nsmallest(count, extended)
+        best = [(-loss, (*best[rank][1], index)) for loss, rank, index in chosen]
     return [choice for _, choice in best]
 
 

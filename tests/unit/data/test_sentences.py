@@ -42,11 +42,12 @@ SENTENCES = {
     "pl": ["Np. w 2010 r. było zimno.| Dr Nowak przyszedł o godz. 15.| Tak."],
     "el": ["Πού πας;| Δεν ξέρω.| Ο κ. Παπαδόπουλος ήρθε."],
     "ar": ["أين أنت؟| أنا هنا!| حسنا."],
-    "hi": ["तुम कहाँ हो?| डॉ. शर्मा घर गए।| वे खुश थे।"],
+    "hi": ["वह आया।|3 लोग गए।", "तुम कहाँ हो?| डॉ. शर्मा घर गए।| वे खुश थे।"],
     "zh": ["他来了。|我走了！|他说：“我不去。太晚了。”|然后他走了。|价格是3.50元。"],
+    "yue": ["他来了。|3公斤。|iPhone很好！|（你好。）|他說「3個。3個。」|再见。"],
     "zho_Hant": ["他來了。|我走了！"],
     "ja": ["彼は「行かない。遅いから。」と言った。|そして帰った。|本当？|はい。"],
-    "ko": ['그는 "안 가. 늦었어."라고 말했다.| 그리고 갔다.'],
+    "ko": ["수 있습니다.| mmap 참조는 시작입니다.", '그는 "안 가. 늦었어."라고 말했다.| 그리고 갔다.'],
     "vi": ["Ông Nguyễn đến TP. Hồ Chí Minh lúc 5 giờ.| Ông ấy về."],
     "km": ["ខ្ញុំទៅផ្ទះ។| គាត់មកវិញ។"],
     "ur": ["وہ آیا۔| میں گیا۔"],
@@ -88,6 +89,15 @@ def test_only_white_space_is_between_sentences(line: str, language: str) -> None
         assert line[begin:end] == line[begin:end].strip()
         place = end
     assert not line[place:].strip()
+
+
+def test_long_lines_are_read_in_windows() -> None:
+    parts = [f"This is sentence {number} of Mr. Smith." for number in range(400)]
+    assert sentences(" ".join(parts), "en") == parts
+    long = "word " * 3000
+    assert sentences(f"One. The {long}ends. Two.", "en") == ["One.", f"The {long}ends.", "Two."]
+    for hostile in ("「a。", "»", "1. ", "“a. "):  # half a minute if the time grew with the square
+        assert len(sentence_spans(hostile * (100_000 // len(hostile)), "en")) >= 1
 
 
 def test_a_splitter_that_fails_leaves_the_line_whole(monkeypatch: pytest.MonkeyPatch) -> None:
