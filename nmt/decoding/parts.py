@@ -5,6 +5,7 @@ A part is a sentence or, of a sentence that is too long for the model, some of i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -78,7 +79,7 @@ def of_first_parts(values: Sequence[T] | None, divided: Sequence[Parts], other: 
 def phrases_of_parts(
     phrases: Sequence[Sequence[str]] | None,
     divided: Sequence[Parts],
-    scores: Callable[[Sequence[tuple[int, str]]], Sequence[float]],
+    translate: Callable[[Sequence[int], Sequence[Sequence[str]]], Sequence[Translation]],
 ) -> list[list[str]] | None:
     """Returns the phrases of each part that its translation must contain, from those of the lines.
 
@@ -88,9 +89,7 @@ def phrases_of_parts(
     Args:
         phrases: for each line its phrases; None: none.
         divided: the lines.
-        scores: returns the scores of the translations of parts. Each part is given as its number among all
-            parts, with a phrase, or without one if that is empty. The score is minus infinity if the
-            translation can't contain the phrase.
+        translate: translates parts, given by their numbers among all parts, each with one phrase or none.
     """
     if phrases is None:
         return None
@@ -105,7 +104,12 @@ def phrases_of_parts(
         for phrase in ("", *dict.fromkeys(own))
         for number in places
     ]
-    score = dict(zip(pairs, scores(pairs), strict=True)) if pairs else {}
+    terms = [[phrase] if phrase else [] for _, phrase in pairs]
+    found = translate([number for number, _ in pairs], terms) if pairs else []
+    score = {
+        (number, phrase): -math.inf if phrase in one.unmet else one.hypotheses[0].score
+        for (number, phrase), one in zip(pairs, found, strict=True)
+    }
     chosen: list[list[str]] = [[] for _ in range(begin)]
     for own, places in zip(phrases, numbers, strict=True):
         if len(places) == 1:

@@ -7,7 +7,6 @@ PyTorch (`nmt.decoding.torch_searcher`) or of another engine.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -154,9 +153,8 @@ class Translator:
                 forbid the pieces of a prefix. The limits `decoding.max_length_factor` and
                 `decoding.max_length_offset` do not apply to a prefix, but a maximum length of the model does:
                 a longer prefix is cut. The translation of a blank line is the empty line for any prefix. A
-                line with a prefix or with constraints is translated even if it has no letters. A prefix
-                begins the translation of the first sentence. If it has several sentences, the line is
-                translated as a whole.
+                line with a prefix or with constraints is translated even if it has no letters. A prefix of
+                one sentence begins the first one; with a longer prefix, the line is translated as a whole.
             constraints: for each line the phrases that its translation must contain, with their numbers of
                 occurrences; a list may be empty. The maximum length is raised if they need it. `unmet` of the
                 translation has the phrases that it lacks: those that a processor forbids, those that exceed
@@ -181,25 +179,16 @@ class Translator:
         texts = [text for parts in divided for text in parts.texts]
         beginnings = of_first_parts(prefixes, divided, "")
 
-        def scores_with(pairs: Sequence[tuple[int, str]]) -> list[float]:
-            """Returns the score of each part with a phrase; see `phrases_of_parts`."""
-            found = self.translate_parts(
-                [texts[number] for number, _ in pairs],
-                prefixes=beginnings and [beginnings[number] for number, _ in pairs],
-                terms=[[phrase] if phrase else [] for _, phrase in pairs],
-                terminology=terminology,
-            )
-            return [
-                -math.inf if phrase in translation.unmet else translation.hypotheses[0].score
-                for (_, phrase), translation in zip(pairs, found, strict=True)
-            ]
+        def with_terms(numbers: Sequence[int], terms: Sequence[Sequence[str]]) -> list[Translation]:
+            some, begun = [texts[n] for n in numbers], beginnings and [beginnings[n] for n in numbers]
+            return self.translate_parts(some, prefixes=begun, terms=terms, terminology=terminology)
 
         translations = self.translate_parts(
             texts,
             advance_of_parts(advance, divided),
             prefixes=beginnings,
-            constraints=phrases_of_parts(constraints, divided, scores_with),
-            terms=phrases_of_parts(terms, divided, scores_with),
+            constraints=phrases_of_parts(constraints, divided, with_terms),
+            terms=phrases_of_parts(terms, divided, with_terms),
             terminology=terminology,
             attention=attention,
             alignments=alignments,
@@ -209,11 +198,9 @@ class Translator:
 
     def divide(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[Parts]:
         """Divides lines into the parts that are translated one by one; `prefixes` as for `translate`."""
-        return (
-            [*map(Parts.undivided, lines)]
-            if self._splitter is None
-            else self._splitter.divide(lines, prefixes)
-        )
+        if self._splitter is None:
+            return [*map(Parts.undivided, lines)]
+        return self._splitter.divide(lines, prefixes)
 
     def join(self, divided: Sequence[Parts], translations: Sequence[Translation]) -> list[Translation]:
         """Returns the translations of lines from those of all their parts, in order."""

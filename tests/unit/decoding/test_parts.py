@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -241,19 +240,24 @@ def test_prefixes_constraints_and_terms() -> None:
 
 def test_a_constraint_belongs_to_the_sentence_that_it_suits_best() -> None:
     asked: list[list[tuple[int, str]]] = []
-    costs = {("x", 1): 3.0, ("x", 2): 0.5, ("x", 3): 1.0, ("y", 1): 9.0, ("y", 2): math.inf, ("y", 3): 9.0}
+    costs = {("x", 1): 3.0, ("x", 2): 0.5, ("x", 3): 1.0, ("y", 1): 9.0, ("y", 3): 9.0}
 
-    def scores(pairs: Sequence[tuple[int, str]]) -> list[float]:
-        asked.append([*pairs])
-        return [-number - costs.get((phrase, number), 0.0) for number, phrase in pairs]
+    def translate(numbers: Sequence[int], terms: Sequence[Sequence[str]]) -> list[Translation]:
+        asked.append([(number, "".join(phrase)) for number, phrase in zip(numbers, terms, strict=True)])
+        return [
+            Translation((ScoredText("", -number - costs.get((phrase, number), 0.0)),))
+            if (phrase, number) != ("y", 2)
+            else Translation((ScoredText("", 0.0),), unmet=("y",))
+            for number, phrase in asked[-1]
+        ]
 
     divided = [*map(Parts.undivided, ("a", "b")), splitter().parts("One. Two. Three.")]
     divided = [divided[0], divided[2], divided[1]]
-    found = phrases_of_parts([["q"], ["x", "y", "x"], []], divided, scores)
+    found = phrases_of_parts([["q"], ["x", "y", "x"], []], divided, translate)
     assert found == [["q"], ["y"], ["x"], ["x"], []]
     assert asked == [[(number, phrase) for phrase in ("", "x", "y") for number in (1, 2, 3)]]
-    assert phrases_of_parts([["q"], [], ["r"]], divided, scores) == [["q"], [], [], [], ["r"]]
-    assert phrases_of_parts(None, divided, scores) is None and len(asked) == 1
+    assert phrases_of_parts([["q"], [], ["r"]], divided, translate) == [["q"], [], [], [], ["r"]]
+    assert phrases_of_parts(None, divided, translate) is None and len(asked) == 1
 
 
 def test_an_impossible_phrase_is_reported_with_the_number_of_its_line() -> None:
