@@ -18,7 +18,7 @@ from nmt.data.shuffle import Shuffle
 from nmt.data.store import Store
 from nmt.data.subwords.extension import MOST_BYTES
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.data.subwords.vocabulary import NUM_SPECIAL, Vocabulary
+from nmt.data.subwords.vocabulary import NUM_SPECIAL, UNK_ID, Vocabulary
 from nmt.runtime.arrays import Array
 from nmt.runtime.files import make_folder, parse_json, read_text, replaced
 from nmt.runtime.streams import log
@@ -100,12 +100,14 @@ def _warnings_of_bytes(sides: dict[str, dict[str, Any]], prepared: Prepared) -> 
     """Yields a sentence for each side that has many bytes, with the option that gives it pieces."""
     fix = "raise data.tokenizer.character_coverage"
     if prepared.given is not None and not prepared.is_extended:
-        fix = "set data.tokenizer.extend=always" if prepared.given.can_be_extended else "train new pieces"
+        fix = (
+            "set data.tokenizer.extend=always" if prepared.given.can_be_extended else "learn a new vocabulary"
+        )
     for side, facts in sides.items():
         if facts["byte_share"] > MOST_BYTES:
             yield (
-                f"{100 * facts['byte_share']:.1f}% of the {side} pieces are bytes: the vocabulary lacks "
-                f"characters of this text, which is then learnt badly. To learn pieces for them, {fix}."
+                f"{100 * facts['byte_share']:.1f}% of the {side} pieces are bytes or unknown: the vocabulary "
+                f"lacks characters of this text, which is then learnt badly. For pieces of their own, {fix}."
             )
 
 
@@ -136,7 +138,8 @@ def _languages(facts: dict[str, Any], key: str) -> str:
 def _side_statistics(lengths: Array, pieces: Array, vocabulary: Vocabulary) -> dict[str, Any]:
     """Returns the statistics of one side from its counts; see `Counts`."""
     tokens = int(pieces.sum())
-    is_byte = np.array([vocabulary.is_byte(i) for i in range(len(pieces))])
+    # A vocabulary of Marian has no bytes: the unknown piece is in their place.
+    is_byte = np.array([i == UNK_ID or vocabulary.is_byte(i) for i in range(len(pieces))])
     num_bytes = int(pieces[is_byte].sum())
     return {
         "tokens": tokens,
