@@ -7,9 +7,12 @@ names of a language, such as `xx` or `src`, are allowed. Of them only a script i
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import chain
 
 _NOT_CODES = frozenset({"src"})  # a common name of the source side, and the withdrawn code of Logudorese
 _SEVERAL_SCRIPTS = {"ku": ("Latn", "Arab"), "sh": ("Latn", "Cyrl"), "sr": ("Cyrl", "Latn")}
@@ -34,6 +37,11 @@ _UNICODE_NAMES: dict[str, frozenset[str]] = {
     **dict.fromkeys(_JAPANESE, frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"})),
     "Kore": frozenset({"HANGUL", "CJK"}),
 }
+_LANGUAGES = {"HANGUL": "ko", "THAI": "th", "LAO": "lo", "KHMER": "km", "MYANMAR": "my", "TIBETAN": "bo"}
+_KANA = ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA")
+_KANA_SHARE = (
+    0.1  # of the letters of Japanese text, which has four to seven in ten; names in Chinese have fewer
+)
 
 
 @dataclass(frozen=True)
@@ -120,9 +128,9 @@ def _limit_caches() -> None:
     from langcodes import Language as Parsed
     from langcodes.language_distance import _DISTANCE_CACHE
 
-    for cache in (Parsed._PARSE_CACHE, Parsed._INSTANCES, _DISTANCE_CACHE):
-        if len(cache) > _RETAINED:
-            cache.clear()
+    for entries in (Parsed._PARSE_CACHE, Parsed._INSTANCES, _DISTANCE_CACHE):
+        if len(entries) > _RETAINED:
+            entries.clear()
 
 
 def _is_language(subtag: str | None) -> bool:
@@ -192,3 +200,28 @@ def distance(wanted: str, offered: str) -> int | None:
         return 1
     regions_differ = "" not in (ours.region, theirs.region) and ours.region != theirs.region
     return 2 + 2 * langcodes.tag_distance(ours.tag, theirs.tag) + regions_differ
+
+
+def language_of_text(lines: Iterable[str]) -> str:
+    """Returns the code of the language of a text if its script leaves no doubt; else an empty text.
+
+    More than half of the letters must be in the script of Chinese, Japanese, Korean, Thai, Lao, Khmer,
+    Burmese or Tibetan.
+    """
+    scripts = Counter[str]()
+    for character, count in Counter(chain.from_iterable(lines)).items():
+        scripts[script_of(character)] += count
+    del scripts[""]
+    half, kana = scripts.total() / 2, sum(scripts[name] for name in _KANA)
+    if (japanese := scripts["CJK"] + kana) > half:
+        return "ja" if kana > _KANA_SHARE * japanese else "zh"
+    return next((code for script, code in _LANGUAGES.items() if scripts[script] > half), "")
+
+
+@cache
+def script_of(character: str) -> str:
+    """Returns the script of a letter, the first word of its Unicode name; empty for other characters."""
+    if not character.isalpha():
+        return ""
+    words = unicodedata.name(character, "").replace("FULLWIDTH ", "").replace("HALFWIDTH ", "").split()
+    return words[0] if words else ""

@@ -187,7 +187,8 @@ class EvalConfig(Section):
     baseline: str | None = path_field("file", None)
     """Text file of other translations, for a significance test against them (paired bootstrap resampling)."""
     target_lang: str | None = None
-    """Language of the references if no model is given. It selects BLEU's tokeniser."""
+    """Language of the references if no model is given. It selects BLEU's tokeniser. null: that of their
+    script if it leaves no doubt, such as zh."""
     groups: str | None = path_field("file", None)
     """Text file with one label per line. Each label is also scored separately."""
     score: bool = False

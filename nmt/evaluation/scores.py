@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,11 +12,10 @@ from nmt.config import EvaluationConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics import Difference, Metric, metrics_for, tokenizer_for
 from nmt.evaluation.metrics.base import bootstrap_seed, selected
-from nmt.languages import language_of
+from nmt.languages import language_of, language_of_text
 from nmt.runtime.streams import log
 
 RESAMPLES = 1000
-_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")  # kana, Han, Hangul
 
 
 @dataclass(frozen=True)
@@ -145,12 +143,9 @@ def score_groups(
     several: a group in one language has the metrics of that language, with these `options`. The other
     arguments and the errors are as for `score`.
     """
-    rows: dict[str, list[int]] = {}
-    for row, label in enumerate(groups):
-        rows.setdefault(label, []).append(row)
     by_lang = {lang: metrics_for(lang, options, list(metrics)) for lang in dict.fromkeys(target_langs)}
     scores = {}
-    for label, numbers in rows.items():
+    for label, numbers in rows_of(groups).items():
         langs = set(selected(target_langs, numbers))
         scores[label] = _score(
             selected(hypotheses, numbers),
@@ -159,6 +154,14 @@ def score_groups(
             by_lang[langs.pop()] if len(langs) == 1 else metrics,
         )
     return scores
+
+
+def rows_of(groups: Sequence[str]) -> dict[str, list[int]]:
+    """Returns the numbers of the lines of each label, in the order in which the labels first appear."""
+    rows: dict[str, list[int]] = {}
+    for row, label in enumerate(groups):
+        rows.setdefault(label, []).append(row)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -243,10 +246,37 @@ def composed_share(lines: Sequence[str]) -> float:
     return sum(line.isascii() or unicodedata.is_normalized("NFC", line) for line in lines) / len(lines)
 
 
-def lacks_spaces(references: Sequence[str]) -> bool:
-    """Returns whether texts seem to be in a language that does not separate its words by spaces."""
-    letters = [letter for line in references[:1000] for letter in line if letter.isalpha()]
-    return 2 * len(_CJK.findall("".join(letters))) > len(letters)
+def recognised_languages(
+    references: Sequence[str], groups: Sequence[str], options: EvaluationConfig, name: str
+) -> tuple[str, list[str]]:
+    """Returns the language of references whose script leaves no doubt, else that of each line by its group.
+
+    A language is empty if its script leaves a doubt, or if a metric can't be set up for it. Others are
+    logged. There is none of each line if all are empty. `name` is that of the references, for the log.
+    """
+    whole = _recognised(references, options, name)
+    if whole or len(groups) != len(references):
+        return whole, []
+    langs = {
+        label: _recognised(selected(references, numbers), options, f"{name}, group {label}")
+        for label, numbers in rows_of(groups).items()
+    }
+    return "", [langs[label] for label in groups] if any(langs.values()) else []
+
+
+_RECOGNISED_LINES = 1000
+
+
+def _recognised(lines: Sequence[str], options: EvaluationConfig, name: str) -> str:
+    lang = language_of_text(lines[:_RECOGNISED_LINES])
+    if lang:
+        try:
+            metrics_for(lang, options)
+        except UserError as error:
+            log.warning("%s: in the script of %s, so whole phrases count as words. %s", name, lang, error)
+            return ""
+        log.info("%s: in the script of %s. target_lang=CODE gives another language.", name, lang)
+    return lang
 
 
 def warn_of_words(key: str, target_lang: str, metrics: Collection[str]) -> None:

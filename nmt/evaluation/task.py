@@ -27,8 +27,8 @@ from nmt.evaluation.report import Report
 from nmt.evaluation.scores import (
     compare,
     composed_share,
-    lacks_spaces,
     looks_tokenized,
+    recognised_languages,
     require_equal_counts,
     score,
     score_groups,
@@ -65,6 +65,13 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
     task = read_files(config, texts)
     bundles = load_models(config, task)
     _refuse_single(config, texts, task)
+    if not bundles and not task.target_lang:
+        task.target_lang, task.target_langs = recognised_languages(
+            task.references[0],
+            task.texts.get("groups", ()),
+            task.options,
+            as_option("references", config.references),
+        )
     for part in task.parts():
         part.check()
         warn_of_words("target_lang", part.target_lang, part.options.metrics)
@@ -79,12 +86,6 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
     for part in task.parts():
         for reference in part.references:
             _warn_of_forms(part.texts["hypotheses"], reference, as_option("references", config.references))
-    if not task.parts()[0].target_lang and lacks_spaces(task.references[0]):
-        log.warning(
-            "%s: seems to be Chinese, Japanese or Korean. Give target_lang=zh, ja or ko. Without it, BLEU "
-            "treats whole sentences as words.",
-            as_option("references", config.references),
-        )
     return task.report()
 
 

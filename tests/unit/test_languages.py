@@ -10,7 +10,14 @@ import pytest
 from langcodes.language_distance import _DISTANCE_CACHE
 
 from nmt.evaluation.metrics import metrics_for, tokenizer_for
-from nmt.languages import _UNICODE_NAMES, country_warning, distance, equivalents, language_of
+from nmt.languages import (
+    _UNICODE_NAMES,
+    country_warning,
+    distance,
+    equivalents,
+    language_of,
+    language_of_text,
+)
 
 # Of each code: the tag of the card, the letters of the script rule, whether spaces separate words, the
 # languages that lingua may identify, BLEU's tokenizer, TER's `asian`, and the model that nmt-serve finds.
@@ -141,3 +148,26 @@ def test_a_code_of_a_country_is_reported(code: str, meant: str) -> None:
 @pytest.mark.parametrize("code", ["xx", "src", "de", "se", "pt-BR", "", "gb", "qq"])
 def test_other_codes_are_not_reported(code: str) -> None:
     assert country_warning("target_lang", code) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        *(
+            ("我喜欢猫。", "zh"),
+            ("我喜歡貓和狗和其他的動物の", "zh"),
+            ("私は猫が好きです", "ja"),
+            ("ﾈｺｶﾞｽｷ", "ja"),
+        ),
+        *(
+            ("나는 고양이를 좋아한다", "ko"),
+            ("แมวนั่งบนเสื่อ", "th"),
+            ("ແມວ", "lo"),
+            ("ឆ្មា", "km"),
+            ("ကြောင်", "my"),
+        ),
+        *(("བྱི་ལ", "bo"), ("ein Hund", ""), ("кот", ""), ("猫 cat", ""), ("", ""), ("123 !", "")),
+    ],
+)
+def test_a_script_without_doubt_names_the_language(text: str, code: str) -> None:
+    assert language_of_text([text, "12."]) == code

@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from nmt.data.cleaning.rules.language import script_of
 from nmt.data.corpora.held_out import HeldOut
 from nmt.data.corpora.sources import Source
 from nmt.data.corpora.text import has_exchanged_names
-from nmt.languages import equivalents, language_of
+from nmt.languages import equivalents, language_of, script_of
 from nmt.runtime.lazy import cached_property
 from nmt.runtime.streams import log
 

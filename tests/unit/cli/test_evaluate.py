@@ -353,20 +353,55 @@ def test_a_report_that_cannot_be_written_does_not_cost_the_scores(
 
 
 @pytest.mark.parametrize(
-    ("text", "lang", "reported"),
+    ("text", "lang", "tokenizer", "logged"),
     [
-        ("我喜欢猫。", None, True),
-        ("ねこがすき", None, True),
-        ("我喜欢猫。", "zh", False),
-        ("Die 猫 ist da", None, False),
+        (
+            "我喜欢猫。",
+            None,
+            "zh",
+            "references=one: in the script of zh. target_lang=CODE gives another",
+        ),
+        ("我喜欢猫。", "de", "13a", ""),
+        ("Die 猫 ist da", None, "13a", ""),
+        (
+            "ねこがすき",
+            None,
+            "13a",
+            "references=one: in the script of ja, so whole phrases count as words",
+        ),
+        ("แมวนั่ง", None, "13a", "target_lang=th: BLEU has no tokeniser for this language without spaces"),
     ],
 )
-def test_texts_without_spaces_need_a_language(
-    text: str, lang: str | None, reported: bool, files: Path, caplog: pytest.LogCaptureFixture
+def test_the_script_of_the_references_names_their_language(
+    text: str,
+    lang: str | None,
+    tokenizer: str,
+    logged: str,
+    files: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(sys.modules, "MeCab", None)  # not installed
     (files / "one").write_text(text + "\n", encoding="utf-8")
-    evaluate(EvalConfig(hypotheses="one", references="one", target_lang=lang))
-    assert ("references=one: seems to be Chinese, Japanese or Korean" in caplog.text) is reported
+    with caplog.at_level("INFO", "nmt"):
+        evaluate(EvalConfig(hypotheses="one", references="one", target_lang=lang))
+    assert f"tok:{tokenizer}" in capsys.readouterr().out
+    assert logged in caplog.text and (logged or "script of" not in caplog.text)
+
+
+def test_each_group_of_a_mixed_text_has_the_language_of_its_script(files: Path) -> None:
+    text = "我喜欢猫\neine Katze und ein Hund\n我喜欢狗\nein Haus\n"
+    (files / "one").write_text(text, encoding="utf-8")
+    (files / "two").write_text("zh\nde\nzh\nde\n")
+    options = {"hypotheses": "one", "references": "one", "json": "j"}
+    evaluate(EvalConfig(**options, groups="two"))
+    report = json.loads((files / "j").read_text(encoding="utf-8"))
+    tokenizers = {name: part["signatures"]["bleu"].split("|")[3] for name, part in report["groups"].items()}
+    assert tokenizers == {"zh": "tok:zh", "de": "tok:13a"}
+    assert "tok:13a" in report["signatures"]["bleu"]
+    evaluate(EvalConfig(**options))
+    assert "groups" not in json.loads((files / "j").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(("lang", "reported"), [("th", True), ("km_KH", True), ("zh", False), ("de", False)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nmt.config import CleaningConfig
 from nmt.data.cleaning.rules.rule import Rule, Setting
 from nmt.errors import UserError
-from nmt.languages import equivalents, language_of
+from nmt.languages import equivalents, language_of, script_of
 from nmt.runtime.streams import log
 
 if TYPE_CHECKING:
@@ -123,12 +122,3 @@ class ScriptRule(Rule):
             return False
         of_letters = [script for script in map(script_of, text) if script]
         return sum(script in scripts for script in of_letters) < self.min_script * len(of_letters)
-
-
-@cache
-def script_of(character: str) -> str:
-    """Returns the script of a letter, the first word of its Unicode name; empty for other characters."""
-    if not character.isalpha():
-        return ""
-    words = unicodedata.name(character, "").replace("FULLWIDTH ", "").replace("HALFWIDTH ", "").split()
-    return words[0] if words else ""
