@@ -1,7 +1,7 @@
 """The sentences of a line: where they begin and end.
 
 The package sentencex knows the marks at the end of a sentence and the abbreviations of about 240 languages.
-The rules here join two of its sentences where it divides one.
+The rules here join two of its sentences where it divides one, and add a few marks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Span = tuple[int, int]
 BREAK = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
 """A line separator or paragraph separator, which ends a sentence without any mark."""
 _LAST_WORD = re.compile(r"[^\s'’(.]*$")
-_SPACE = re.compile(r"\s")
+_SPACE, _SPACES = re.compile(r"\s"), re.compile(r"\s+")
 _ENDS = re.compile("[។៕]+|।+|[。！？｡]+[”’」』）】》]*")
 """Ends of sentences that sentencex does not know, or not before letters and digits of other scripts."""
 _OPENING, _CLOSED = "“‘「『（【《", "”’」』）】》"
@@ -27,7 +27,7 @@ _WITH_CAPITALS = frozenset(("Armn", "Cyrl", "Grek", "Latn"))
 _INITIALS = re.compile(r"(?:\W?\w\.)+")  # such as `J.-P.`
 _TAG = re.compile(r"</?[^>]*>")
 _CLOSING = re.compile(r"(?:</[^>]*>)*")
-_LOOK = 400
+_LOOK = 200
 """Number of characters before a possible end of a sentence that decide about it."""
 _WINDOW = 4000
 """Number of characters that sentencex reads at a time."""
@@ -43,7 +43,7 @@ _BEFORE_NUMBERS = frozenset(
 """Abbreviations before a number."""
 
 
-def sentence_spans(line: str, language: str, *, tags: tuple[str, ...] = ()) -> list[Span]:
+def sentence_spans(line: str, language: str) -> list[Span]:
     """Returns the beginning and the end of each sentence of a line, with white space alone between them.
 
     A line without white space at its ends is covered from its first to its last character.
@@ -51,7 +51,6 @@ def sentence_spans(line: str, language: str, *, tags: tuple[str, ...] = ()) -> l
     Args:
         line: raw text. Its URLs, e-mail addresses, tags and variables are not divided.
         language: code of its language, such as `de`; for an unknown one, general rules apply.
-        tags: the first word of the line is left as it is if it is one of these.
 
     Returns:
         One span or more; none for a blank line.
@@ -59,19 +58,19 @@ def sentence_spans(line: str, language: str, *, tags: tuple[str, ...] = ()) -> l
     spans: list[Span] = []
     begin = 0
     for gap in BREAK.finditer(line):
-        spans += _spans_between(line, begin, gap.start(), language, tags)
+        spans += _spans_between(line, begin, gap.start(), language)
         begin = gap.end()
-    return spans + _spans_between(line, begin, len(line), language, tags)
+    return spans + _spans_between(line, begin, len(line), language)
 
 
-def _spans_between(line: str, begin: int, end: int, language: str, tags: tuple[str, ...]) -> list[Span]:
+def _spans_between(line: str, begin: int, end: int, language: str) -> list[Span]:
     """Returns the spans of the sentences of a part of a line without line separators."""
     text = line[begin:end]
     trimmed = text.strip()
     if not trimmed:
         return []
     begin += text.index(trimmed[0])
-    plain, places = _without_markup(trimmed, tags)
+    plain, places = _without_markup(trimmed)
     spans: list[Span] = []
     start = 0
     for left, right in _cuts(plain, language):
@@ -81,13 +80,13 @@ def _spans_between(line: str, begin: int, end: int, language: str, tags: tuple[s
     return [*spans, (begin + start, begin + len(trimmed))]
 
 
-def _without_markup(text: str, tags: tuple[str, ...]) -> tuple[str, range | list[int]]:
+def _without_markup(text: str) -> tuple[str, range | list[int]]:
     """Returns a text as sentencex reads it, and for each of its characters the place in `text`.
 
     XML tags are left out, or are a blank. Other strings that are copied, such as URLs, consist of letters.
     All white space is blanks: sentencex 1.0.32 fails at some longer characters.
     """
-    strings = find(text, tags)
+    strings = find(text)
     text = _SPACE.sub(" ", text)
     if not strings:
         return text, range(len(text))
@@ -113,7 +112,7 @@ def _gap(text: str, begin: int, end: int) -> Span:
 
     Closing tags belong to the sentence before it, other tags to the sentence after it.
     """
-    if space := re.compile(r"\s+").search(text, begin, end):
+    if space := _SPACES.search(text, begin, end):
         return space.span()
     closing = _CLOSING.match(text, begin, end)
     assert closing is not None
@@ -131,7 +130,7 @@ def _cuts(text: str, language: str) -> Iterator[Span]:
         before, after = text[max(start, place - _LOOK) : place].rstrip(), segment.lstrip()
         if before and after:
             end, begin = max(start, place - _LOOK) + len(before), place + len(segment) - len(after)
-            if end - start > _LOOK or not _is_one_sentence(before, after, begin > end, is_lower):
+            if not _is_one_sentence(before, after, begin > end, is_lower):
                 yield end, begin
                 start = begin
         place += len(segment)

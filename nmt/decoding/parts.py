@@ -182,10 +182,11 @@ class Splitter:
             clauses = self._clauses(line[len(tag) + begin : len(tag) + end], tag)
             too_long += len(clauses) > 1
             spans += [(len(tag) + begin + start, len(tag) + begin + stop) for start, stop in clauses]
-        if len(spans) < 2 or (prefix and len(sentence_spans(prefix, self.facts.target_lang)) > 1):
+        target = self._target(tag)
+        if len(spans) < 2 or (prefix and len(sentence_spans(prefix, target)) > 1):
             return Parts.undivided(line)
         before, *between, after = Parts(line, (*spans,), tag).gaps
-        separators = self._outer(before), *map(self._inner, between), self._outer(after)
+        separators = self._outer(before), *(self._inner(gap, target) for gap in between), self._outer(after)
         return Parts(line, (*spans,), tag, separators, too_long)
 
     def with_lost_sentences(
@@ -207,10 +208,11 @@ class Splitter:
         if translation.parts:
             found = sum(bool(part.text.strip()) for part in translation.parts)
             return None if found == len(translation.parts) else (len(translation.parts), found)
-        expected = len(sentence_spans(parts.line[len(self._tag(parts.line)) :], self.facts.source_lang))
+        tag = self._tag(parts.line)
+        expected = len(sentence_spans(parts.line[len(tag) :], self.facts.source_lang))
         if expected < 2:  # the usual case, without a look at the translation
             return None
-        found = len(sentence_spans(translation.hypotheses[0].text, self.facts.target_lang))
+        found = len(sentence_spans(translation.hypotheses[0].text, self._target(tag)))
         return (expected, found) if found < expected else None
 
     def _may_divide(self, line: str) -> bool:
@@ -224,6 +226,10 @@ class Splitter:
     def _tag(self, line: str) -> str:
         """Returns the tag at the beginning of a line and the white space after it; empty if it has none."""
         return line.removesuffix(without_tag(line, self.tags)) if self.tags else ""
+
+    def _target(self, tag: str) -> str:
+        """Returns the target language of a line with this tag."""
+        return self.facts.targets.get(tag.strip(), self.facts.target_lang)
 
     def _clauses(self, sentence: str, tag: str) -> list[Span]:
         """Returns the parts of a sentence: the whole if the model reads it, otherwise groups of clauses.
@@ -258,11 +264,11 @@ class Splitter:
             stop, tokens = end, tokens + size
         yield start, stop
 
-    def _inner(self, gap: str) -> str:
+    def _inner(self, gap: str, target: str) -> str:
         """Returns the text between two translations, for that between their parts."""
         if BREAK.search(gap) or "\t" in gap:
             return gap
-        if joins_without_space(self.facts.target_lang):
+        if joins_without_space(target):
             return ""
         added = "" if language_of(self.facts.source_lang).has_spaces else " "
         return gap.replace("\u3000", " ") or added

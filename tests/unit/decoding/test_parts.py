@@ -90,6 +90,9 @@ def test_the_target_language_decides_about_spaces() -> None:
         " ",
         "",
     )
+    tagged = replace(SINGLE, targets={"<2de>": "ja"})
+    assert splitter(tagged).parts("<2de> One. Two.").separators == ("", "", "")
+    assert splitter(tagged).parts("One. Two.").separators == ("", " ", "")
     assert splitter(replace(SINGLE, target_lang="th")).parts("One. Two.").separators == ("", " ", "")
 
 
