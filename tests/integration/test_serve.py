@@ -22,6 +22,7 @@ from commands import Toy
 from serving import JSON, Answer, Server, rest, serving
 from waiting import wait_until
 
+import nmt
 from nmt.config import LimitsConfig
 from nmt.serving.documentation import description
 
@@ -96,6 +97,25 @@ def test_options_of_a_request_are_those_of_the_command(
     assert [one["text"] for one in flat] == [row[2] for row in rows]
     assert [one["score"] for one in flat] == pytest.approx([float(row[1]) for row in rows], abs=2e-4)
     assert answer["alternatives"][0] == [rows[1][2], rows[2][2]]
+
+
+def test_sentences_of_a_line_are_translated_as_by_the_command_and_python(
+    server: Server, toy: Toy, trained: Path
+) -> None:
+    words = [line.capitalize() for line in (toy.folder / "train.src").read_text().split("\n")[:4]]
+    line = f"{words[0]}.  {words[1]}!\u2029{words[2]}?\t{words[3]}."
+    written = toy.run("nmt-translate", f"model_dir={trained}", text=f"{line}\n").stdout.decode()
+    [text] = nmt.load(trained).translate([line])
+    answer = server.translate(q=f"{line}\n", scores=True).json
+    assert written == answer["translatedText"] == f"{text}\n"
+    parts = answer["lines"][0]["parts"]
+    assert [part["source"] for part in parts] == [
+        f"{words[0]}.", f"{words[1]}!", f"{words[2]}?", f"{words[3]}."
+    ]  # fmt: skip
+    first, second, third, last = (part["text"] for part in parts)
+    assert text == f"{first}  {second}\u2029{third}\t{last}"
+    alone = server.translate(q=[part["source"] for part in parts], scores=True).json
+    assert alone["translatedText"] == [part["text"] for part in parts]
 
 
 def test_attention_has_a_row_for_each_piece(server: Server, expected: dict[str, str]) -> None:
