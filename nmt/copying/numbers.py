@@ -1,0 +1,297 @@
+"""Numbers in text, and their comparison with those of a translation, which may write them otherwise.
+
+Two texts are compared without their languages: digits of all scripts are equal, and marks between digits may
+separate groups, a fraction or items of a list. Only Chinese numerals are looked for in Chinese and Japanese
+text alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from nmt.languages import language_of
+
+# Beginnings of the words for thousand, million and so on, in the languages of Europe and some of Asia. A dot
+# is the end of a word.
+_WORDS = """
+    thousand tausend tsd duizend tusen tusind tuhat tuhan mille. mil. mila. mii. tys tisíc tisic
+    ezer bin. тыс тис хиляд χιλ mio. mln. mlj milion milio miljo million millió milljo milyo milhã
+    milhõ millón millon милион милли млн мільйон εκατομμ triệu juta bn. billi bilj bilh billón mrd
+    mld mia. milliar miliar miljar milyar млрд мільярд δισεκ tỷ tn. trilli trilj trilh trillón
+    трилли трлн lakh crore हज़ार लाख करोड़
+"""
+_SCALES = "|".join(word.replace(".", r"\b") for word in _WORDS.split())
+_MAGNITUDE = rf"(?:[千万萬亿億兆천만억조]|(?-i:[kKM])\b|[ \u00a0\u202f-]?(?!милли[глмс])(?:{_SCALES}))"
+_NUMBER = re.compile(
+    r"(?P<groups>(?<!\d)\d{1,3}(?P<mark>[.,٬'’ \u00a0\u202f])\d{3}(?:(?P=mark)\d{3})*(?!\d))"
+    r"|(?P<lakhs>(?<!\d)\d{1,2}(?:,\d{2})+,\d{3}(?!\d))"
+    r"|(?P<mixed>\d{1,12}[万萬만亿億억兆조] ?\d[\d万萬만亿億억]{0,20})"
+    rf"|(?P<decimal>\d+[.,٫]\d+(?={_MAGNITUDE}))"
+    r"|(?P<fraction>(?<=\d[.,٫])\d+)"
+    r"|\d+",
+    re.IGNORECASE,
+)
+_MIXED_PART = re.compile(r"(\d+)([万萬만亿億억兆조]?)")
+_MYRIADS = {
+    **dict.fromkeys("万萬만", 10**4),
+    **dict.fromkeys("亿億억", 10**8),
+    **dict.fromkeys("兆조", 10**12),
+}
+_HALF_DAY = re.compile(
+    r"(?<![\d:.,])(\d{1,2})(?:[:.]\d\d)?[ \u00a0\u202f]?([ap])(?:\.[ \u00a0]?m\.|m\b)", re.IGNORECASE
+)
+_ROMAN = re.compile(r"\b(?=[IVXLC])(?:XC|XL|L?X{0,3}|C{1,3})(?:IX|IV|V?I{0,3})\b")
+_ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+_SCALE = re.compile(_MAGNITUDE, re.IGNORECASE)
+_DIGITS = re.compile(r"\d+")
+_DIGIT = re.compile(r"\d")
+_LARGEST_WORD = 12
+_CHINESE_DIGITS = {
+    **{digit: value for value, digit in enumerate("零一二三四五六七八九")},
+    "〇": 0,
+    "两": 2,
+    "兩": 2,
+}
+_CHINESE_WORDS = {
+    "十": 10,
+    "百": 100,
+    "千": 1000,
+    "万": 10**4,
+    "萬": 10**4,
+    "亿": 10**8,
+    "億": 10**8,
+    "兆": 10**12,
+}
+_CHINESE_NUMERAL = re.compile(rf"[{''.join([*_CHINESE_DIGITS, *_CHINESE_WORDS])}]{{2,30}}")
+
+
+class NumberComparison:
+    """Compares the numbers of two texts; a translation may write them otherwise.
+
+    The order of numbers and leading zeros are ignored. A mark between groups of three digits may also
+    separate list items or a fraction (`101,102`). One of the readings must agree. Trailing zeros count,
+    except in a fraction and before a word such as million. So `1.5 million` equals `1,500,000`, but the
+    difference to `15 million` is not detected. `12,34,567` is one number, and `12万3456` is 123,456.
+
+    Numbers up to 12 may be words on the other side, and such numbers followed by zeros (20, 300, 1000).
+
+    Chinese numerals in Chinese and Japanese text may have a counterpart, but need none: `一九八五` and
+    `一千九百八十五` equal `1985`.
+
+    Attributes:
+        chinese: whether Chinese numerals of the source and of the target are read.
+    """
+
+    def __init__(self, source_lang: str = "", target_lang: str = "") -> None:
+        languages = language_of(source_lang), language_of(target_lang)
+        self.chinese = tuple(language.is_han or language.is_japanese for language in languages)
+
+    def differ(self, source: str, target: str) -> bool:
+        """Returns whether a side has a number that the other lacks.
+
+        Numbers that may be words are ignored, unless a round number has another one in its place.
+        """
+        numbers = _numbers(source), _numbers(target)
+        if not _differ(*numbers):
+            return False
+        more = self._chinese(source, target)
+        return not any(more) or _differ(numbers[0] + more[0], numbers[1] + more[1])
+
+    def missing(self, source: str, translation: str) -> tuple[str, ...]:
+        """Returns the numbers of a source that its translation lacks or changes, as the source has them.
+
+        A number that may be a word is missing only if the translation has another number in its place. Times
+        of half a day and of a whole day are equal (`3 p.m.` and `15`), and Roman numerals may be a
+        counterpart.
+        """
+        numbers = _numbers(source), _numbers(translation)
+        unmatched, others = _unmatched(*numbers)
+        if not unmatched:
+            return ()
+        more = [*map(_roman_numbers, (source, translation))]
+        for some, chinese in zip(more, self._chinese(source, translation), strict=True):
+            some += chinese
+        readings = []
+        for reading in ((unmatched, others), (_split(unmatched), _split(others))):
+            left, right = _unmatched(reading[0] + more[0], reading[1] + more[1])
+            left, right = _without_times(left, right, source, translation)
+            left, right = ([one for one in side if not one.optional] for side in (left, right))
+            if not right:
+                left = [one for one in left if not (one.small or one.round)]
+            readings.append(left)
+        return tuple(one.text for one in min(readings, key=len))
+
+    def _chinese(self, source: str, target: str) -> list[list[Number]]:
+        return [
+            _chinese_numbers(text) if chinese else []
+            for text, chinese in zip((source, target), self.chinese, strict=True)
+        ]
+
+
+class Number(NamedTuple):
+    """A number in a text, or a part of one.
+
+    Attributes:
+        digits: the digits without marks and leading zeros.
+        parts: the numbers between the marks, if that is another reading.
+        scaled: whether trailing zeros are ignored.
+        small: whether the number may be missing on the other side.
+        round: whether the number may be a word on the other side.
+        text: the number as it is written.
+        optional: whether the number is no digits, so that the other side may lack it.
+    """
+
+    digits: str
+    parts: tuple[Number, ...] = ()
+    scaled: bool = False
+    small: bool = False
+    round: bool = False
+    text: str = ""
+    optional: bool = False
+
+
+def _numbers(text: str) -> list[Number]:
+    if not _DIGITS.search(text):
+        return []
+    return [_number(match, _SCALE.match(text, match.end()) is not None) for match in _NUMBER.finditer(text)]
+
+
+_digits: Callable[[Number], str] = attrgetter("digits")
+
+
+def _differ(source: Sequence[Number], target: Sequence[Number]) -> bool:
+    if sorted(map(_digits, source)) == sorted(map(_digits, target)):  # true of most pairs
+        return False
+    unmatched = _unmatched(source, target)
+    return not _may_be_words(*unmatched) and not _may_be_words(*_unmatched(*map(_split, unmatched)))
+
+
+def _chinese_numbers(text: str) -> list[Number]:
+    """Returns the numbers in Chinese numerals of two characters or more; the other side may lack them."""
+    values = map(_chinese_digits, _CHINESE_NUMERAL.findall(text))
+    return [Number(digits.lstrip("0") or "0", small=True, optional=True) for digits in values]
+
+
+def _roman_numbers(text: str) -> list[Number]:
+    """Returns the Roman numerals from 2 to 399; the other side may lack them."""
+    return [
+        Number(str(_roman_value(numeral)), small=True, optional=True)
+        for numeral in _ROMAN.findall(text)
+        if numeral not in ("I", "C", "")
+    ]
+
+
+def _roman_value(numeral: str) -> int:
+    values = [_ROMAN_VALUES[letter] for letter in numeral]
+    return sum(-one if one < after else one for one, after in zip(values, [*values[1:], 0], strict=True))
+
+
+def _without_times(
+    source: Sequence[Number], target: Sequence[Number], *texts: str
+) -> tuple[list[Number], list[Number]]:
+    """Removes hours that are equal if one side counts those of half a day, such as `3 p.m.`."""
+    for side, text in enumerate(texts):
+        for match in _HALF_DAY.finditer(text):
+            hour = int(match[1])
+            whole = hour % 12 + (12 if match[2] in "pP" else 0)
+            pair = (str(hour), str(whole)) if side == 0 else (str(whole), str(hour))
+            ours = [index for index, one in enumerate(source) if one.digits == pair[0]]
+            theirs = [index for index, one in enumerate(target) if one.digits == pair[1]]
+            if ours and theirs:
+                source = [one for index, one in enumerate(source) if index != ours[0]]
+                target = [one for index, one in enumerate(target) if index != theirs[0]]
+    return [*source], [*target]
+
+
+def _chinese_digits(numeral: str) -> str:
+    """Returns the digits of a numeral, which has them one by one, or with the words for 10, 100 and so on."""
+    if _CHINESE_WORDS.keys().isdisjoint(numeral):
+        return "".join(str(_CHINESE_DIGITS[character]) for character in numeral)
+    total = part = digit = 0  # `part` is the number below 10,000 before 万, 亿 or 兆
+    for character in numeral:
+        if (value := _CHINESE_DIGITS.get(character)) is not None:
+            digit = value
+        elif (value := _CHINESE_WORDS[character]) < 10_000:
+            part, digit = part + (digit or 1) * value, 0
+        else:
+            total, part, digit = total + (part + digit or 1) * value, 0, 0
+    return str(total + part + digit)
+
+
+def _number(match: re.Match[str], before_scale: bool) -> Number:
+    # Digits of other scripts become 0 to 9. Numbers remain strings because their length is unlimited.
+    text = match[0] if match[0].isascii() else _DIGIT.sub(lambda digit: str(int(digit[0])), match[0])
+    runs = _DIGITS.findall(text)
+    digits = "".join(runs).lstrip("0") or "0"
+    if match["mixed"]:
+        digits = str(sum(int(run) * _MYRIADS.get(scale, 1) for run, scale in _MIXED_PART.findall(text)))
+    if match["decimal"]:
+        is_round = all(map(_is_small, runs))
+    else:
+        is_round = _is_small(digits.rstrip("0") or "0")
+    parts: list[Number] = []
+    if len(runs) > 1 and all(run.strip("0") for run in runs[1:]):  # `1,000` has no other reading
+        parts = [Number(run.lstrip("0") or "0", text=run) for run in runs]
+        fraction = len(runs) == 2 and (match["decimal"] or match["mark"] and match["mark"] in ".,٬")
+        parts[-1] = parts[-1]._replace(scaled=bool(fraction) or before_scale)
+    return Number(
+        digits,
+        tuple(parts),
+        scaled=before_scale or match["fraction"] is not None,
+        small=_is_small(digits) and not before_scale,
+        round=is_round,
+        text=match[0],
+    )
+
+
+def _is_small(digits: str) -> bool:
+    return len(digits) <= 2 and int(digits) <= _LARGEST_WORD
+
+
+def _split(numbers: Sequence[Number]) -> list[Number]:
+    """Replaces each number that has parts by its parts."""
+    return [part for number in numbers for part in number.parts or (number,)]
+
+
+def _unmatched(source: Sequence[Number], target: Sequence[Number]) -> tuple[list[Number], list[Number]]:
+    """Returns the numbers of each side without a counterpart.
+
+    Equal numbers are removed first, then numbers that are equal without trailing zeros, if one is `scaled`.
+    """
+    sources, targets = _cancelled(source, target, _digits)
+    scaled, targets = _cancelled([n for n in sources if n.scaled], targets, _significant)
+    sources = scaled + [n for n in sources if not n.scaled]
+    sources, scaled = _cancelled(sources, [n for n in targets if n.scaled], _significant)
+    return sources, scaled + [n for n in targets if not n.scaled]
+
+
+def _cancelled(
+    source: Sequence[Number], target: Sequence[Number], key: Callable[[Number], str]
+) -> tuple[list[Number], list[Number]]:
+    """Removes numbers with equal keys from both sides, the same count from each."""
+    shared = Counter(map(key, source)) & Counter(map(key, target))
+    return _without(source, shared.copy(), key), _without(target, shared.copy(), key)
+
+
+def _without(numbers: Sequence[Number], gone: Counter[str], key: Callable[[Number], str]) -> list[Number]:
+    retained = []
+    for number in numbers:
+        if gone[key(number)]:
+            gone[key(number)] -= 1
+        else:
+            retained.append(number)
+    return retained
+
+
+def _significant(number: Number) -> str:
+    return number.digits.rstrip("0") or "0"
+
+
+def _may_be_words(source: Sequence[Number], target: Sequence[Number]) -> bool:
+    """Whether all numbers without a counterpart may be words on the other side."""
+    sides = [[number for number in side if not number.small] for side in (source, target)]
+    return not all(sides) and all(number.round for side in sides for number in side)
