@@ -11,7 +11,7 @@ from nmt.api.session import Folder, session
 from nmt.config import TrainConfig, TranslateConfig
 from nmt.decoding.loading import LoadedModels
 from nmt.decoding.terminology import load_terminology
-from nmt.decoding.translation import log_problems
+from nmt.decoding.translation import log_numbers, log_problems
 from nmt.errors import UserError
 from nmt.evaluation.task import configured_utility
 from nmt.options.compose import changed_decoding
@@ -280,6 +280,8 @@ class Model:
                 )
         for number, translation in enumerate(translations, 1):
             log_problems(translation, number)
+        wrong = [number for number, translation in enumerate(translations, 1) if translation.numbers]
+        log_numbers(wrong, len(translations))
         return translations
 
     def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:

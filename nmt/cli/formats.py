@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nmt.config import TranslateConfig
+from nmt.decoding.translation import problems
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -104,7 +105,18 @@ class Column(Format):
         return f"{request.others['line']}{score}\t{best.text}\n".encode()
 
 
-_RESULTS = ("translation", "score", "nbest", "alignment", "parts", "unmet", "truncated", "error")
+_RESULTS = (
+    "translation",
+    "score",
+    "nbest",
+    "alignment",
+    "parts",
+    "unmet",
+    "truncated",
+    "numbers",
+    "problems",
+    "error",
+)
 """The members of a result."""
 
 
@@ -178,6 +190,10 @@ class JsonLines(Format):
             result["unmet"] = list(translation.unmet)
         if translation.truncated:
             result["truncated"] = translation.truncated
+        if translation.numbers:
+            result["numbers"] = list(translation.numbers)
+        if messages := problems(translation, number):
+            result["problems"] = messages
         return _line(result)
 
 

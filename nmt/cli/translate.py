@@ -56,7 +56,7 @@ from nmt.cli.prompt import Settings, converse
 from nmt.config import TranslateConfig, folders
 from nmt.data.corpora.text import COMPRESSED, read_lines
 from nmt.decoding.terminology import Terms, configured_terms
-from nmt.decoding.translation import log_problems, pharaoh
+from nmt.decoding.translation import log_numbers, log_problems, pharaoh, problems
 from nmt.errors import UserError
 from nmt.runtime.closable_queue import ClosableQueue
 from nmt.runtime.files import expanded, require_writable, stat_or_none, written
@@ -94,7 +94,8 @@ def translate(config: TranslateConfig) -> None:
                 )
 
             def report(translation: Translation, number: int, current: TranslateConfig) -> None:
-                log_problems(translation, number)
+                for problem in problems(translation, number):
+                    log.warning(problem)
                 if links is not None:
                     links.write(formatted_alignments(translation, current, Request("")))
 
@@ -183,6 +184,7 @@ def filter_lines(
     """
     config, start = form.config, time.monotonic()
     num_lines = num_tokens = 0
+    with_numbers: list[int] = []
     requests = (form.read(line, number) for number, line in enumerate(lines, 1))
     windows = full_windows(requests, window) if total is not None else ready_windows(requests, window)
     hidden = total is None or (config.output is None and sys.stdout.isatty())
@@ -202,7 +204,10 @@ def filter_lines(
                 if request.error is not None:
                     log.warning(request.error)
                 log_problems(translation, num_lines)
+                if translation.numbers:
+                    with_numbers.append(num_lines)
         out.flush()
+    log_numbers(with_numbers, num_lines)
     seconds = time.monotonic() - start
     rate = num_lines / max(seconds, 1e-9)
     log.info(f"{num_lines:,} lines, {num_tokens:,} tokens, {seconds:,.1f} s, {rate:,.0f} lines/s")

@@ -24,6 +24,7 @@ from nmt.config.data import TokenizerConfig as TokenizerConfig
 from nmt.config.data import TrainSplitConfig as TrainSplitConfig
 from nmt.config.decoding import Casing as Casing
 from nmt.config.decoding import DecodingConfig as DecodingConfig
+from nmt.config.decoding import Numbers as Numbers
 from nmt.config.decoding import Shift as Shift
 from nmt.config.interop import ExportConfig as ExportConfig
 from nmt.config.interop import ImportConfig as ImportConfig

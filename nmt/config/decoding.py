@@ -37,6 +37,14 @@ class Casing(Enum):
     never = "never"
 
 
+class Numbers(Enum):
+    """The treatment of numbers: compared with the translation, copied into it, or ignored."""
+
+    check = "check"
+    copy = "copy"
+    ignore = "ignore"
+
+
 @dataclass
 class DecodingConfig(
     Section, key="decoding.", refused=disabled.REFUSED_IN_DECODING, unused=disabled.UNUSED_IN_DECODING
@@ -93,6 +101,10 @@ class DecodingConfig(
     """Translate lines in CAPITALS or Title Case in ordinary case, and write the translation in their case.
     `auto`: where the training sources of the model have too few such lines, if `results.json` has their
     shares. `always`: all such lines. `never`: none."""
+    numbers: Numbers = Numbers.check
+    """`check`: report the numbers of a line that its translation lacks or changes. `copy`: copy numbers in
+    digits into the translation, unchanged; only for models that were trained with `data.placeholders=true`.
+    `ignore`: do nothing."""
     max_tokens: Any = auto_or("auto", between(1, 10_000_000), "a number")
     """Largest number of source tokens per batch, padding included. `auto`: 8,192; on a GPU as many as its
     free memory probably holds."""

@@ -38,6 +38,11 @@ REFUSED_IN_DECODING = (
         lambda decoding: max(decoding.samples, decoding.nbest) < 2,
         "has one candidate to choose from. Set decoding.samples=32, or decoding.nbest.",
     ),
+    Disabled(
+        "numbers",
+        lambda decoding: not decoding.placeholders and decoding.numbers.value == "copy",
+        "copies numbers by placeholders, and decoding.placeholders is false. Remove one of them.",
+    ),
 )
 
 UNUSED_IN_DECODING = (

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from nmt.languages import language_of
 
+VERSION = 1
+"""Part of the fingerprint of facts about numbers. Increase it if the same text gives others."""
 # Beginnings of the words for thousand, million and so on, in the languages of Europe and some of Asia. A dot
 # is the end of a word.
 _WORDS = """
@@ -44,7 +46,7 @@ _MYRIADS = {
 _HALF_DAY = re.compile(
     r"(?<![\d:.,])(\d{1,2})(?:[:.]\d\d)?[ \u00a0\u202f]?([ap])(?:\.[ \u00a0]?m\.|m\b)", re.IGNORECASE
 )
-_ROMAN = re.compile(r"\b(?=[IVXLC])(?:XC|XL|L?X{0,3}|C{1,3})(?:IX|IV|V?I{0,3})\b")
+_ROMAN = re.compile(r"\b((?=[IVXLC])(?:XC|XL|L?X{0,3}|C{1,3})(?:IX|IV|V?I{0,3}))(e|er|ème)?\b")
 _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _SCALE = re.compile(_MAGNITUDE, re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
@@ -82,13 +84,19 @@ class NumberComparison:
     Chinese numerals in Chinese and Japanese text may have a counterpart, but need none: `一九八五` and
     `一千九百八十五` equal `1985`.
 
+    Args:
+        source_lang: code of the language of the source.
+        target_lang: that of the target.
+        words: whether a translation may have every number of two digits in words (see `missing`).
+
     Attributes:
         chinese: whether Chinese numerals of the source and of the target are read.
     """
 
-    def __init__(self, source_lang: str = "", target_lang: str = "") -> None:
+    def __init__(self, source_lang: str = "", target_lang: str = "", *, words: bool = False) -> None:
         languages = language_of(source_lang), language_of(target_lang)
         self.chinese = tuple(language.is_han or language.is_japanese for language in languages)
+        self._words = words
 
     def differ(self, source: str, target: str) -> bool:
         """Returns whether a side has a number that the other lacks.
@@ -108,6 +116,14 @@ class NumberComparison:
         of half a day and of a whole day are equal (`3 p.m.` and `15`), and Roman numerals may be a
         counterpart.
         """
+        missing = [number.text for number in self._missing(source, translation, self._words)]
+        return tuple(sorted(missing, key=source.find))
+
+    def has_words(self, source: str, target: str) -> bool:
+        """Returns whether a target may have numbers of two digits above 12 in words, and lacks no others."""
+        return bool(self._missing(source, target, False)) and not self._missing(source, target, True)
+
+    def _missing(self, source: str, translation: str, words: bool) -> Sequence[Number]:
         numbers = _numbers(source), _numbers(translation)
         unmatched, others = _unmatched(*numbers)
         if not unmatched:
@@ -121,9 +137,9 @@ class NumberComparison:
             left, right = _without_times(left, right, source, translation)
             left, right = ([one for one in side if not one.optional] for side in (left, right))
             if not right:
-                left = [one for one in left if not (one.small or one.round)]
+                left = [one for one in left if not (one.small or one.round or words and len(one.digits) <= 2)]
             readings.append(left)
-        return tuple(one.text for one in min(readings, key=len))
+        return min(readings, key=len)
 
     def _chinese(self, source: str, target: str) -> list[list[Number]]:
         return [
@@ -142,7 +158,7 @@ class Number(NamedTuple):
         small: whether the number may be missing on the other side.
         round: whether the number may be a word on the other side.
         text: the number as it is written.
-        optional: whether the number is no digits, so that the other side may lack it.
+        optional: whether the number is not in digits, so that the other side may lack it.
     """
 
     digits: str
@@ -180,8 +196,8 @@ def _roman_numbers(text: str) -> list[Number]:
     """Returns the Roman numerals from 2 to 399; the other side may lack them."""
     return [
         Number(str(_roman_value(numeral)), small=True, optional=True)
-        for numeral in _ROMAN.findall(text)
-        if numeral not in ("I", "C", "")
+        for numeral, ordinal in _ROMAN.findall(text)
+        if numeral not in ("", "I", "C") and (len(numeral) > 1 or not ordinal)
     ]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ _FORMAT = (
 )
 STRING = re.compile("|".join((_URL, _EMAIL, _TAG, _VARIABLE, _FORMAT, _OWN)))
 """The strings that are replaced. A URL may have punctuation at its end that `find` does not include."""
+_NUMBER = re.compile(r"(?<!\d)\d++(?:[.,:/'’٫٬\u00a0\u202f\u2013-]\d++)*+")
 _HINT = re.compile(rf"[<{{%@]|://|www\.|{_OWN}")
 _ONE = re.compile(f"({_OWN})")
 _CONTROLS = frozenset(map(chr, (*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029)))
@@ -99,15 +101,37 @@ class Masked:
     skipped: int = 0
 
 
-def find(text: str, tags: Collection[str] = ()) -> list[tuple[int, int]]:
+def find(text: str, tags: Collection[str] = (), *, numbers: bool = False) -> list[tuple[int, int]]:
     """Returns the beginning and the end of each string to replace, in order.
 
-    The first word is not replaced if it is one of `tags`.
+    The first word is not replaced if it is one of `tags`. With `numbers`, numbers in digits are strings too,
+    as long as there are placeholders: dates, times and ranges as a whole, but no part of a word (`B2B`,
+    `1st`). A number may touch a letter without case, such as in `1985年`.
     """
-    if not _HINT.search(text):
-        return []
-    first = text.split(None, 1)[:1]
+    first = text.split(None, 1)[:1] if tags else []
     begin = text.index(first[0]) + len(first[0]) if first and first[0] in tags else 0
+    spans = _strings(text, begin) if _HINT.search(text) else []
+    if not numbers:
+        return spans
+    starts = [start for start, _ in spans]
+    for match in _NUMBER.finditer(text, begin):
+        start, end = match.span()
+        place = bisect(starts, start)
+        is_inside = place > 0 and start < spans[place - 1][1]
+        if len(spans) >= NUM_PLACEHOLDERS:
+            break
+        if is_inside or _has_case(text[start - 1 : start]) or _has_case(text[end : end + 1]):
+            continue
+        starts.insert(place, start)
+        spans.insert(place, (start, end))
+    return spans
+
+
+def _has_case(character: str) -> bool:
+    return character == "_" or character.lower() != character.upper()
+
+
+def _strings(text: str, begin: int) -> list[tuple[int, int]]:
     spans = []
     for match in STRING.finditer(text, begin):
         start, end = match.span()
@@ -120,14 +144,15 @@ def find(text: str, tags: Collection[str] = ()) -> list[tuple[int, int]]:
 _STARTS_URL = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 
-def mask(text: str, tags: Collection[str] = ()) -> Masked:
+def mask(text: str, tags: Collection[str] = (), *, numbers: bool = False) -> Masked:
     """Replaces the strings of a line by placeholders 0, 1 and so on.
 
     A space is inserted between a placeholder and a letter, so that the words next to it have their usual
     pieces. `restore` removes it. If a line has too many strings, the last placeholder stands for all text
-    from its string to the last string. The first word is not replaced if it is one of `tags`.
+    from its string to the last string. The first word is not replaced if it is one of `tags`. With
+    `numbers`, numbers are replaced too, as in `find`.
     """
-    spans = find(text, tags)
+    spans = find(text, tags, numbers=numbers)
     if not spans:
         return Masked(text)
     skipped = 0
@@ -329,10 +354,11 @@ def mask_texts(texts: Sequence[str], strings: Sequence[Original]) -> list[str]:
     U+FFFD.
     """
     left = {number: original.text for number, original in enumerate(strings)}
+    has_numbers = any(_NUMBER.fullmatch(string) for string in left.values())
     masked = []
     for text in texts:
         spans, numbers = [], []
-        for start, end in find(text):
+        for start, end in find(text, numbers=has_numbers):
             number = next((number for number, string in left.items() if string == text[start:end]), None)
             if number is not None:
                 del left[number]
@@ -359,7 +385,10 @@ def _replaced(
     for (start, end), number, left, right in zip(spans, numbers, between, between[1:], strict=False):
         before = _neighbour(left[-1:], bool(strings))
         after = _neighbour(right[:1], end < len(text))
-        strings.append(Original(text[start:end], before, after))
+        if _NUMBER.fullmatch(string := text[start:end]):  # the model writes what is next to it
+            strings.append(Original(string, Next.other, Next.other))
+        else:
+            strings.append(Original(string, before, after))
         # The space between two placeholders is inserted with the second one.
         parts += [_ONE.sub("\ufffd", left), " " * (before in _APART), PLACEHOLDERS[number]]
         parts += [" " * (after is Next.letter)]

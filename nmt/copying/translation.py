@@ -49,11 +49,18 @@ class Placeholders:
         tags: the tags of the vocabulary, which are not replaced.
         target_pieces: returns the pieces of the target side, in the order of their ids.
         enabled: `decoding.placeholders`.
+        numbers: whether numbers are strings too.
     """
 
     def __init__(
-        self, ids: range, tags: Collection[str], target_pieces: Callable[[], Sequence[str]], enabled: bool
+        self,
+        ids: range,
+        tags: Collection[str],
+        target_pieces: Callable[[], Sequence[str]],
+        enabled: bool,
+        numbers: bool = False,
     ) -> None:
+        self._numbers = numbers
         self._enabled = enabled and bool(ids)
         self._ids, self._tags = ids, tags if self._enabled else ()
         self._target_pieces = target_pieces
@@ -61,7 +68,9 @@ class Placeholders:
 
     def masked(self, lines: Sequence[str]) -> list[Masked]:
         """Replaces the strings of lines."""
-        return [mask(line, self._tags) if self._enabled else Masked(line) for line in lines]
+        if not self._enabled:
+            return [*map(Masked, lines)]
+        return [mask(line, self._tags, numbers=self._numbers) for line in lines]
 
     def masked_prefixes(self, prefixes: Sequence[str], lines: Sequence[Masked]) -> list[str]:
         """Replaces the strings of lines in the beginnings of their translations."""

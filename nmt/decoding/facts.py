@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from nmt.config import DataConfig
+from nmt.copying.numbers import NumberComparison
 from nmt.data.letter_case import CaseFacts
 
 
@@ -21,6 +22,8 @@ class TextFacts:
             earlier versions and of other programs: unknown.
         characters: the length in characters that 99 % of the source lines do not exceed; None: unknown.
         case: the shares of the source lines in each case; None: unknown, or there are no letters with a case.
+        number_words: of the sources with digits, the share whose target has a number of two digits in words;
+            None: unknown.
         targets: the target language of each tag, if there are several.
     """
 
@@ -29,21 +32,38 @@ class TextFacts:
     several_sentences: float | None = None
     characters: int | None = None
     case: CaseFacts | None = None
+    number_words: float | None = None
     targets: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: DataConfig, results: Mapping[str, Any]) -> TextFacts:
         """Returns the facts in `results.json` of a model that was trained with these options of the data."""
-        several = characters = case = None
-        try:
-            facts = results["data"]["text"]
-            case = _case(facts.get("case"))
-            several, characters = float(facts["several_sentences"]), int(facts["characters"])
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            pass
-        return cls(data.source_lang, data.target_lang, several, characters, case, data.tag_langs())
+        text = results.get("data", {}).get("text")
+        facts = text if isinstance(text, Mapping) else {}
+        return cls(
+            *(data.source_lang, data.target_lang),
+            several_sentences=_number(facts.get("several_sentences")),
+            characters=None if (length := _number(facts.get("characters"))) is None else int(length),
+            case=_case(facts.get("case")),
+            number_words=_number(facts.get("number_words")),
+            targets=data.tag_langs(),
+        )
+
+    def comparison(self, tag: str = "") -> NumberComparison:
+        """Returns the comparison of the numbers of a line with this tag and of its translation."""
+        words = self.number_words is not None and self.number_words >= _WORDS
+        return NumberComparison(self.source_lang, self.targets.get(tag, self.target_lang), words=words)
+
+
+_WORDS = 0.02  # a share of pairs with numbers in words, which a translation may then have too
+
+
+def _number(value: Any) -> float | None:
+    """Returns a recorded number; None if it is none, since the file may come from a stranger."""
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e15 else None
 
 
 def _case(shares: Any) -> CaseFacts | None:
-    """Returns the recorded shares; raises an error if they are none."""
-    return None if shares is None else CaseFacts(*(float(shares[one.name]) for one in fields(CaseFacts)))
+    names = [one.name for one in fields(CaseFacts)]
+    values = [_number(shares.get(name)) for name in names] if isinstance(shares, Mapping) else [None]
+    return None if None in values else CaseFacts(**dict(zip(names, values, strict=True)))  # type: ignore[arg-type]

@@ -62,6 +62,7 @@ def joined(parts: Parts, translations: Sequence[Translation], seed: int | None =
         cut_to=max(translation.cut_to for translation in translations),
         unmet=tuple(phrase for translation in translations for phrase in translation.unmet),
         appended=sum(translation.appended for translation in translations),
+        numbers=tuple(number for translation in translations for number in translation.numbers),
         skipped=sum(translation.skipped for translation in translations),
         retried=any(translation.retried for translation in translations),
         source_pieces=tuple(piece for translation in translations for piece in translation.source_pieces),

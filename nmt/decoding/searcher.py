@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from nmt.config import DecodingConfig
+from nmt.config import DecodingConfig, Numbers
 from nmt.copying.strings import TagPair
 from nmt.copying.translation import Placeholders
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.search import Hypothesis
+from nmt.errors import UserError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -130,7 +131,21 @@ class Searcher(ABC):
 
 
 def placeholders_of(tokenizer: Tokenizer, config: DecodingConfig) -> Placeholders:
-    """Returns the placeholders of a tokenizer; none with `decoding.placeholders=false`."""
+    """Returns the placeholders of a tokenizer; none with `decoding.placeholders=false`.
+
+    Raises:
+        UserError: `decoding.numbers=copy` needs placeholders, and the vocabulary has none.
+    """
+    copies_numbers = config.numbers is Numbers.copy
+    if copies_numbers and not tokenizer.placeholders:
+        raise UserError(
+            "decoding.numbers=copy: the model has no placeholders. Set decoding.numbers=check, or use a "
+            "model that was trained with data.placeholders=true."
+        )
     return Placeholders(
-        tokenizer.placeholders, tokenizer.source_symbols, tokenizer.target_vocabulary, config.placeholders
+        tokenizer.placeholders,
+        tokenizer.source_symbols,
+        tokenizer.target_vocabulary,
+        config.placeholders,
+        copies_numbers,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nmt.copying.strings import NUM_PLACEHOLDERS
@@ -63,6 +64,7 @@ class Translation:
         source_pieces: the source tokens of the attention of the hypotheses, EOS last; empty if there is none.
         parts: the parts of the line that were translated one by one; empty if it was translated as a whole.
         too_long: number of its sentences that were divided at commas because they are too long for the model.
+        numbers: the numbers of the line that its best translation lacks or changes.
         lost: the numbers of sentences of the line and of its best translation, if that has fewer.
     """
 
@@ -78,6 +80,7 @@ class Translation:
     parts: tuple[TranslatedPart, ...] = ()
     too_long: int = 0
     lost: tuple[int, int] | None = None
+    numbers: tuple[str, ...] = ()
 
 
 BLANK = Translation((ScoredText("", 0.0),))
@@ -85,9 +88,24 @@ BLANK = Translation((ScoredText("", 0.0),))
 
 
 def log_problems(translation: Translation, number: int) -> None:
-    """Logs the problems of the translation of line `number`; see `problems`."""
-    for problem in problems(translation, number):
+    """Logs the problems of the translation of line `number`, except its numbers: see `log_numbers`."""
+    others = replace(translation, numbers=()) if translation.numbers else translation
+    for problem in problems(others, number):
         log.warning(problem)
+
+
+def log_numbers(lines: Sequence[int], total: int) -> None:
+    """Logs in one line which of `total` lines have translations that lack or change a number."""
+    if lines:
+        first = ", ".join(f"{number:,}" for number in lines[:_SHOWN])
+        more = ", ..." if len(lines) > _SHOWN else ""
+        log.warning(
+            f"numbers of {len(lines):,} of {total:,} lines: their translations lack or change some. "
+            f"Lines: {first}{more} (decoding.numbers)"
+        )
+
+
+_SHOWN = 10  # lines that the log names
 
 
 def problems(translation: Translation, number: int) -> list[str]:
@@ -119,6 +137,12 @@ def problems(translation: Translation, number: int) -> list[str]:
         names = ", ".join(f'"{text}"' for text in unmet)
         subject = f"constraint {names} is" if len(unmet) == 1 else f"constraints {names} are"
         messages.append(f"line {number}: the {subject} not met")
+    if numbers := translation.numbers:
+        names = ", ".join(f'"{text}"' for text in numbers)
+        messages.append(
+            f"line {number}: the translation lacks or changes the number{'s' * (len(numbers) > 1)} {names} "
+            "(decoding.numbers)"
+        )
     if translation.appended:
         messages.append(
             f"line {number}: {translation.appended:,} URLs, tags or variables appended at the end of the "

@@ -8,18 +8,20 @@ PyTorch (`nmt.decoding.torch_searcher`) or of another engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nmt.config import DecodingConfig
+from nmt.config import DecodingConfig, Numbers
+from nmt.copying.numbers import NumberComparison
 from nmt.copying.strings import tag_pairs
-from nmt.copying.translation import Restored, identity_links, needs_no_model
+from nmt.copying.translation import identity_links, needs_no_model
 from nmt.data.corpora.sources import without_tag
 from nmt.decoding.alignment import Alignment, word_links
 from nmt.decoding.candidates import Utility, chosen_candidates, has_loop
-from nmt.decoding.casing import Recaser, Recasing
+from nmt.decoding.casing import Recaser
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.joining import joined_lines
+from nmt.decoding.line import Line
 from nmt.decoding.parts import Parts, Splitter, advance_of_parts, of_first_parts, phrases_of_parts
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence, placeholders_of
 from nmt.decoding.translation import BLANK, ScoredText, Translation
@@ -28,63 +30,9 @@ from nmt.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nmt.copying.strings import Bare, Masked
     from nmt.data.subwords.tokenizer import Tokenizer
     from nmt.decoding.search import Hypothesis
     from nmt.decoding.terminology import Terms
-
-
-@dataclass
-class Line:
-    """A line, or a part of it, on its way to its translation.
-
-    Each step sets the attributes that the next steps read.
-
-    Attributes:
-        text: the raw line.
-        masked: mask: the line with placeholders in place of the strings that are copied.
-        prefix: mask: the beginning of the translation, with placeholders; it may be blank.
-        phrases: mask: the phrases that the translation must contain, each as it was given and with
-            placeholders.
-        impossible: mask: terms without pieces, such as a blank, which no translation contains.
-        copy: mask: the translation of a line that has nothing to translate, which is the line without its
-            tag; None: it has something.
-        recasing: mask: the change of its letter case; None: it is translated as it is.
-        bare: mask: the line without its tags, which is searched first; place tags: None.
-        num_tokens: encode: source tokens before the source is cut, EOS counted; 0: the model does not read
-            the line.
-        sentence: encode: the ids that are searched; place tags: those of the line with its tags.
-        hypotheses: search: one or more, best first; choose: the chosen one alone.
-        alignments: search: the links of each hypothesis.
-        is_retried: search: whether it was searched again because its translation was a loop.
-        restored: restore: the text of each hypothesis, with the strings of the line.
-    """
-
-    text: str
-    masked: Masked
-    prefix: str = ""
-    phrases: Sequence[tuple[str, str]] = ()
-    impossible: Sequence[str] = ()
-    copy: str | None = None
-    recasing: Recasing | None = None
-    bare: Bare | None = None
-    num_tokens: int = 0
-    sentence: Sentence = Sentence(())
-    hypotheses: list[Hypothesis] = field(default_factory=list)
-    alignments: list[Alignment] = field(default_factory=list)
-    is_retried: bool = False
-    restored: list[Restored] = field(default_factory=list)
-
-    @property
-    def searched_text(self) -> str:
-        """The text that is searched, with placeholders: without tags until they are placed."""
-        text = self.masked.text if self.bare is None else self.bare.text
-        return text if self.recasing is None else self.recasing.source(text)
-
-    @property
-    def literals(self) -> list[str]:
-        """The parts of its translation that are given, with placeholders."""
-        return [self.prefix, *(masked for _, masked in self.phrases)]
 
 
 class Translator:
@@ -110,6 +58,9 @@ class Translator:
         assert (self.config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
         self._utility, self._facts = utility, facts
         self._placeholders = placeholders_of(tokenizer, self.config)
+        self._comparison = None
+        if self.config.numbers is not Numbers.ignore:
+            self._comparison = facts.comparison if facts else lambda tag: NumberComparison()
         self._splitter = self._recaser = None
         if facts is not None:
             self._recaser = Recaser(facts, self.config.case, tokenizer)
@@ -432,8 +383,17 @@ class Translator:
             appended=line.restored[0].appended,
             skipped=line.masked.skipped,
             retried=line.is_retried,
+            numbers=self._missing_numbers(line),
             source_pieces=pieces(source, self.tokenizer.source_pieces_of),
         )
+
+    def _missing_numbers(self, line: Line) -> tuple[str, ...]:
+        """Returns the numbers of a line that its best translation lacks or changes."""
+        if self._comparison is None:
+            return ()
+        text = without_tag(line.text, self.tokenizer.source_symbols)
+        tag = line.text.removesuffix(text).strip()
+        return self._comparison(tag).missing(text, line.restored[0].text)
 
 
 def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:

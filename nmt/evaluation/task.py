@@ -20,6 +20,7 @@ from nmt.config import (
 from nmt.data.corpora.text import expand, read_lines
 from nmt.decoding.candidates import Utility
 from nmt.decoding.loading import LoadedModels, set_up
+from nmt.decoding.translation import log_numbers
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
 from nmt.evaluation.model_data import read_data
@@ -316,6 +317,7 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
             f"{lost:,} of {len(sources):,} translations: fewer sentences than in the source "
             "(decoding.split_sentences)"
         )
+    log_numbers([row for row, one in enumerate(translations, 1) if one.numbers], len(sources))
     task.details |= {"decoding": storage.to_plain(config.decoding), "precision": loaded.precision.name}
     return [translation.hypotheses[0].text for translation in translations]
 

@@ -33,6 +33,7 @@ class Record:
         several_sentences: as in `TextFacts`; an earlier export has none.
         characters: as in `TextFacts`; an earlier export has none.
         case: as in `TextFacts`; an earlier export has none.
+        number_words: as in `TextFacts`; an earlier export has none.
         targets: as in `TextFacts`.
     """
 
@@ -47,6 +48,7 @@ class Record:
     several_sentences: float | None = None
     characters: int | None = None
     case: CaseFacts | None = None
+    number_words: float | None = None
     targets: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -71,6 +73,7 @@ def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -
         several_sentences=facts.several_sentences,
         characters=facts.characters,
         case=facts.case,
+        number_words=facts.number_words,
         targets=dict(facts.targets),
     )
 

@@ -256,16 +256,15 @@ class _Stages:
 
     def text_facts(self) -> dict[str, Any]:
         """Computes facts about the training sources; see `nmt.data.preparation.source_text`."""
-        languages = [source.languages[0] for source in self._sources]
+        languages = [source.languages for source in self._sources]
 
         def build(part: Path) -> dict[str, Any]:
             samples = samples_of(self._nonempty_texts(), self._config, NUM_LINES)
-            lines = [
-                (without_tag(source, self._tags), lang)
-                for pairs, lang in zip(samples, languages, strict=True)
-                for source, _ in pairs
-            ]
-            return text_facts(lines)
+            langs, pairs = zip(
+                *((pair, one) for some, pair in zip(samples, languages, strict=True) for one in some),
+                strict=True,
+            )
+            return text_facts([(without_tag(source, self._tags), target) for source, target in pairs], langs)
 
         facts = [FORMAT, self._mixture, languages, self._tags, *FINGERPRINT]
         return cached_or_built(self._folder("facts", fingerprint(facts)), build, checked=self._checked)

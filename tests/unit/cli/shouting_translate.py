@@ -44,6 +44,7 @@ class Shout:
     parts: tuple[Any, ...] = ()
     too_long: int = 0
     lost: tuple[int, int] | None = None
+    numbers: tuple[str, ...] = ()
 
 
 class Weights(list[list[float]]):

@@ -90,6 +90,7 @@ class FakeTranslator:
                 truncated=4 if len(line) > 20 else 0,
                 appended=0,
                 lost=(2, 1) if line.startswith("A ") else None,
+                numbers=("5",) if line.startswith("A ") else (),
                 cut_to=1024,
             )
             for line in lines
@@ -328,6 +329,7 @@ def test_a_model_is_scored_on_its_own_test_set(
     assert "1 of 3 sources: cut to 1,024 tokens (decoding.max_source_tokens)" in caplog.text
     lost = "1 of 3 translations: fewer sentences than in the source (decoding.split_sentences)"
     assert lost in caplog.text
+    assert "numbers of 1 of 3 lines: their translations lack or change some. Lines: 2 (" in caplog.text
 
 
 def test_a_text_that_is_not_the_runs_own_is_told(

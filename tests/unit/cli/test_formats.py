@@ -126,7 +126,8 @@ def test_json_results() -> None:
     written = form.write(Request("a", others={"id": 7}), shout(("Ä", -1.0), ("B", -2.00006), truncated=9), 1)
     assert written.decode() == (
         '{"id": 7, "translation": "Ä", "score": -1.0, "nbest": [{"translation": "Ä", "score": -1.0}, '
-        '{"translation": "B", "score": -2.0001}], "truncated": 9}\n'
+        '{"translation": "B", "score": -2.0001}], "truncated": 9, "problems": '
+        '["line 1: cut to 1,024 of 9 tokens (decoding.max_source_tokens)"]}\n'
     )
 
 
@@ -136,6 +137,16 @@ def test_any_text_gives_one_line(text: str) -> None:
     written = form.write(form.read(text, 1), shout(("x", 0.0)), 1)
     assert written.endswith(b"\n") and written.count(b"\n") == 1
     assert isinstance(json.loads(written), dict)
+
+
+def test_numbers_that_a_translation_lacks() -> None:
+    found = Translation((ScoredText("A", 0.0),), numbers=("1985", "3.5"))
+    assert json.loads(JsonLines(config(format="jsonl")).write(Request("a"), found, 4)) == {
+        "translation": "A",
+        "score": 0.0,
+        "numbers": ["1985", "3.5"],
+        "problems": ['line 4: the translation lacks or changes the numbers "1985", "3.5" (decoding.numbers)'],
+    }
 
 
 def test_the_parts_of_a_line() -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from nmt.data.preparation.source_text import text_facts
+
+
+def facts_of(lines: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    return text_facts([(line, "") for line, _ in lines], [(lang, "") for _, lang in lines])
 
 
 def test_sentences_and_lengths() -> None:
@@ -12,7 +19,20 @@ def test_sentences_and_lengths() -> None:
         ("Er kam z. B. gestern.", "de"),
         ("x" * 30, "en"),
     ]
-    facts = text_facts(lines * 30)
+    facts = facts_of(lines * 30)
     assert (facts["several_sentences"], facts["characters"]) == (0.5, 30)
-    rare = text_facts([("short", "en")] * 200 + [("x" * 99, "en")])
+    rare = facts_of([("short", "en")] * 200 + [("x" * 99, "en")])
     assert (rare["several_sentences"], rare["characters"]) == (0.0, 5)
+
+
+def test_numbers_in_words() -> None:
+    pairs = [
+        ("I am 15", "ich bin fünfzehn"),
+        ("I have 3", "ich habe drei"),  # small numbers may be words in any text
+        ("I am 15", "ich bin 16"),
+        ("in 1985", "damals"),
+        ("in 1985", "1985"),
+        ("no digits", "keine"),
+    ]
+    assert text_facts(pairs, [("en", "de")] * len(pairs))["number_words"] == 0.2
+    assert text_facts(pairs[-1:], [("en", "de")])["number_words"] == 0.0
