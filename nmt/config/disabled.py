@@ -51,6 +51,20 @@ UNUSED_IN_DECODING = (
         lambda decoding: not decoding.samples,
         "has no effect in beam search. Set decoding.samples, or remove it.",
     ),
+    Disabled(
+        "diversity",
+        lambda decoding: decoding.beam_size == 1,
+        "has no effect with decoding.beam_size=1.",
+    ),
+)
+
+REFUSED_IN_MODELS = (
+    Disabled(
+        "positions.decoder_options",
+        lambda model: model.positions.decoder is None,
+        "model.positions.decoder is not set. Set it to an encoding, or set model.positions.options, which "
+        "both sides share.",
+    ),
 )
 
 REFUSED_IN_EXPORTS = (

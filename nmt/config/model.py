@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from nmt.config import disabled
 from nmt.config.checks import Section, between, bounded, share
 from nmt.config.schema import registered_name
 from nmt.errors import UserError
@@ -64,7 +65,7 @@ class PositionsConfig:
 
 
 @dataclass
-class ModelConfig(Section, key="model."):
+class ModelConfig(Section, key="model.", refused=disabled.REFUSED_IN_MODELS):
     """The architecture, size and regularisation of the model."""
 
     encoder_layers: int = bounded(6, between(1, 1000))

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from nmt.config import PositionsConfig, typed_options
 from nmt.data.batches.batching import Batch, Layout
-from nmt.errors import UserError
 from nmt.runtime.lazy import cached_property
 from nmt.runtime.plugins import Registry
 
@@ -207,11 +206,6 @@ def build_positions(config: PositionsConfig, shape: Shape) -> Positions:
     Raises:
         UserError: no encoding of that name is registered, or an option is unknown or has a wrong value.
     """
-    if config.decoder is None and config.decoder_options:
-        raise UserError(
-            "model.positions.decoder_options: model.positions.decoder is not set. Set it to an encoding, or "
-            "set model.positions.options, which both sides share."
-        )
     name, key, options, section = config.name, "name", config.options, "options"
     if shape.causal and config.decoder is not None:
         name, key, options, section = config.decoder, "decoder", config.decoder_options, "decoder_options"

@@ -16,6 +16,7 @@ from nmt.config import (
     Exchange,
     ExportConfig,
     Extension,
+    ModelConfig,
     Precision,
     ServeConfig,
     TrainConfig,
@@ -93,6 +94,10 @@ def options(schema: Callable[[], Any], **values: Any) -> Any:
             "training.validate_metrics and training.criterion.",
         ),
         (
+            {"decoding__beam_size": 1, "decoding__diversity": 0.5},
+            "decoding.diversity=0.5: has no effect with decoding.beam_size=1.",
+        ),
+        (
             {"decoding__top_k": 5},
             "decoding.top_k=5: has no effect in beam search. Set decoding.samples, or remove it.",
         ),
@@ -120,6 +125,7 @@ def test_a_warning(values: dict[str, Any], message: str) -> None:
             {"training__freeze": ["a", "b"]},
             r"training.freeze=\[a,b\]: needs a model",
         ),
+        (ModelConfig, {"positions__decoder_options": {"base": 9}}, ".*: model.positions.decoder is not set"),
         (ExportConfig, {"private": True}, "private=true: requires push=OWNER/NAME. Remove it, or add that."),
         (
             ServeConfig,
