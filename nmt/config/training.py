@@ -189,7 +189,7 @@ class TrainingConfig(Section, key="training."):
     validate_every: int = bounded(1000, between(0, MANY))
     """Updates between validations. 0: at the end of every epoch. The last update is always validated."""
     validate_sentences: int = bounded(0, between(0, MANY))
-    """Sentences of the validation set to use, from its beginning. 0: all."""
+    """Sentences of each validation set to use, from its beginning. 0: all."""
     validate_metrics: list[str] = field(default_factory=lambda: ["bleu", "chrf"])
     """Metrics computed in validation, in addition to loss, perplexity and the `criterion`."""
     checkpoint_every: int = bounded(1000, between(0, MANY))

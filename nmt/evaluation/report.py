@@ -93,7 +93,9 @@ class Report:
 
     def _rows(self) -> Iterator[str]:
         whole = "mean" if self.sets else "all" if self.groups else "hypotheses"
-        parts = [*self.sets.items(), (whole, self)]
+        parts = list(self.sets.items())
+        if len(parts) != 1:
+            parts.append((whole, self))
         labels = ["  95% interval", *self.sets]
         labels += [f"  {_shown_label(label)}" for _, part in parts for label in part.groups]
         if self.before:

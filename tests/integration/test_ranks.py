@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from toy import toy_config, write_toy
 
 from nmt.bundle import read_weights
-from nmt.config import Exchange, OptimizerConfig, Sharding, TrainConfig
+from nmt.config import Exchange, OptimizerConfig, SetConfig, Sharding, SplitConfig, TrainConfig
 from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import Cursor
@@ -163,6 +163,9 @@ def test_final_model_and_scores_do_not_depend_on_the_number_of_ranks(tmp_path: P
     def config(devices: str) -> TrainConfig:
         config = toy_config(data, tmp_path / devices, devices=devices, micro_batches=4, max_tokens=128)
         config.decoding.max_sentences = 8
+        text = {"source": config.data.valid.source, "target": config.data.valid.target}
+        other = {"source": config.data.test.source, "target": config.data.test.target}
+        config.data.valid = SplitConfig(sets={"a": SetConfig(**text), "b": SetConfig(**other)})
         return config
 
     train(config("1"))
@@ -174,7 +177,8 @@ def test_final_model_and_scores_do_not_depend_on_the_number_of_ranks(tmp_path: P
         again = json.loads((tmp_path / devices / "results.json").read_text())
         assert all(again[split] == results[split] for split in ("valid", "test", "alignment"))
         assert again["training"]["candidates"] == results["training"]["candidates"]
-        for name in ("valid.hypotheses.txt", "test.hypotheses.txt", "model/model.safetensors"):
+        files = ("valid.a.hypotheses.txt", "valid.b.hypotheses.txt", "test.hypotheses.txt")
+        for name in (*files, "model/model.safetensors"):
             assert (tmp_path / devices / name).read_bytes() == (tmp_path / "1" / name).read_bytes()
 
 

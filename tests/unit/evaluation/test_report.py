@@ -182,6 +182,11 @@ def test_named_sets_have_rows_and_signatures_and_their_mean() -> None:
     assert Report.from_results(report.title, results, before.results()).table() == SETS
 
 
+def test_a_single_named_set_has_no_row_of_a_mean() -> None:
+    table = Report.of_sets("t", {"news": Report("news", NEWS)}).table().splitlines()
+    assert [line.split()[0] for line in table[2:5] if line] == ["sentences", "news"]
+
+
 def test_a_mean_lacks_a_score_that_a_set_lacks() -> None:
     lacking = replace(TED, values={**TED.values, "ter": None})
     assert Report.of_sets("", {"a": Report("a", NEWS), "b": Report("b", lacking)}).scores["ter"] is None
