@@ -1,9 +1,9 @@
 """Batches over requests: translating threads take the lines that wait and translate them together.
 
-A request is a *ticket* with one or more lines. Tickets wait in the order of their arrival. A batch has one
-set of options: a free thread takes the lines of the oldest ticket and of others with the same options. If a
-ticket has more lines than a batch takes, it returns to the end of the queue, so that a long text does not
-block the short ones behind it.
+A request is a *ticket* with one or more lines, each a sentence of it. Tickets wait in the order of their
+arrival. A batch has one set of options: a free thread takes the lines of the oldest ticket and of others with
+the same options. If a ticket has more lines than a batch takes, it returns to the end of the queue, so that a
+long text does not block the short ones behind it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Metrics:
             registry=registry,
         )
         self._batch_lines = Histogram(
-            "nmt_batch_lines", "Lines of a batch.", buckets=_LINES, registry=registry
+            "nmt_batch_lines", "Sentences of a batch.", buckets=_LINES, registry=registry
         )
         self._batch_seconds = Histogram(
             "nmt_batch_seconds", "Seconds of the translation of a batch.", buckets=_SECONDS, registry=registry
@@ -44,7 +44,7 @@ class Metrics:
         self._lines = Counter("nmt_lines", "Translated lines.", registry=registry)
         self._tokens = Counter("nmt_tokens", "Target tokens of the best translations.", registry=registry)
         self._characters = Counter("nmt_characters", "Characters of translated texts.", registry=registry)
-        Gauge("nmt_waiting_lines", "Lines that wait.", registry=registry).set_function(waiting)
+        Gauge("nmt_waiting_lines", "Sentences that wait.", registry=registry).set_function(waiting)
         Gauge("nmt_connections", "Open connections.", registry=registry).set_function(connections)
 
     def request(self, path: str, status: int, seconds: float | None = None) -> None:
