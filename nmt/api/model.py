@@ -125,8 +125,10 @@ class Model:
 
         Args:
             lines: raw text. Line ends are ignored, so an open file is accepted. The translation of a blank
-                line is empty. The sentences of a line are translated one by one if they are more, or the line
-                is longer, than in the training; `split_sentences=True` or `False` decides for all lines.
+                line is empty. A line without letters is copied, and a line in capitals may be translated in
+                ordinary case (`case`). The sentences of a line are translated one by one if they are more, or
+                the line is longer, than in the training; `split_sentences=True` or `False` decides for all
+                lines.
             progress: whether to show a progress bar on standard error.
             constraints: for each line a list of the phrases that its translation must contain.
             terminology: a file of required translations, as for `nmt-translate`.

@@ -215,11 +215,11 @@ def in_title_case(text: str, lang: str, fixed: Sequence[tuple[int, int]] = ()) -
     small = _SMALL_WORDS.get(language_of(lang).language)
     matches = [*WORD.finditer(text)]
     chosen = matches[:1] if small is None else matches
-    parts, place = [], 0
+    parts, place, before = [], 0, 0
     for match in chosen:
         word, (start, end) = match[0], match.span()
-        after_colon = text[:start].rstrip().endswith(":")
-        is_outer = match in (matches[0], matches[-1]) or after_colon
+        is_outer = match in (matches[0], matches[-1]) or text[before:start].rstrip().endswith(":")
+        before = end
         stays = has_digits(word) or not word.islower() or (not is_outer and word in (small or ()))
         if stays or any(start < last and first < end for first, last in fixed):
             continue

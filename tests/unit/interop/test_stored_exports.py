@@ -16,6 +16,8 @@ from number_words import trained_model  # noqa: E402
 
 from nmt.bundle import load_bundle, save_bundle  # noqa: E402
 from nmt.config import DecodingConfig, ExportConfig, ServeConfig, TranslateConfig  # noqa: E402
+from nmt.data.letter_case import CaseFacts  # noqa: E402
+from nmt.decoding.facts import TextFacts  # noqa: E402
 from nmt.errors import UserError  # noqa: E402
 from nmt.interop import ENGINES, stored_exports  # noqa: E402
 from nmt.interop.stored_exports import read_export, stored_export  # noqa: E402
@@ -254,3 +256,15 @@ def test_a_model_that_the_engine_cannot_compute(own: Path, monkeypatch) -> None:
     with pytest.raises(UserError) as refused:
         made(own)
     assert str(refused.value) == f"backend=ctranslate2: {own} can't be exported: model.residual=false: no."
+
+
+def test_an_export_has_the_facts_about_the_text_of_its_model(own: Path) -> None:
+    bundle = load_bundle(own)
+    case = {"capitals": 0.25, "title": 0.0, "initial": 0.5, "mixed": 1.0}
+    text = {"case": case, "several_sentences": 0.5, "characters": 90, "number_words": 0.03}
+    results = {**bundle.results, "data": {**bundle.results.get("data", {}), "text": text}}
+    save_bundle(own, bundle.config, bundle.model.state_dict(), bundle.tokenizer, results)
+    facts = read_export(str(made(own)), "ctranslate2", None)[1].facts
+    languages = bundle.config.data.source_lang, bundle.config.data.target_lang
+    assert facts == TextFacts(*languages, 0.5, 90, CaseFacts(**case), 0.03)
+    assert facts == TextFacts.of(bundle.config.data, results)
