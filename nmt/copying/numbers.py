@@ -17,6 +17,7 @@ from nmt.languages import language_of
 
 VERSION = 1
 """Part of the fingerprint of facts about numbers. Increase it if the same text gives others."""
+
 # Beginnings of the words for thousand, million and so on, in the languages of Europe and some of Asia. A dot
 # is the end of a word.
 _WORDS = """
@@ -30,7 +31,7 @@ _SCALES = "|".join(word.replace(".", r"\b") for word in _WORDS.split())
 _MAGNITUDE = rf"(?:[千万萬亿億兆천만억조]|(?-i:[kKM])\b|[ \u00a0\u202f-]?(?!милли[глмс])(?:{_SCALES}))"
 _NUMBER = re.compile(
     r"(?P<groups>(?<!\d)\d{1,3}(?P<mark>[.,٬'’ \u00a0\u202f])\d{3}(?:(?P=mark)\d{3})*(?!\d))"
-    r"|(?P<lakhs>(?<!\d)\d{1,2}(?:,\d{2})+,\d{3}(?!\d))"
+    r"|(?P<lakhs>(?<!\d)(?<!\d,)\d{1,2}(?:,\d{2}(?=,))++,\d{3}(?!\d))"
     r"|(?P<mixed>\d{1,12}[万萬만亿億억兆조] ?\d[\d万萬만亿億억]{0,20})"
     rf"|(?P<decimal>\d+[.,٫]\d+(?={_MAGNITUDE}))"
     r"|(?P<fraction>(?<=\d[.,٫])\d+)"
@@ -210,17 +211,17 @@ def _without_times(
     source: Sequence[Number], target: Sequence[Number], *texts: str
 ) -> tuple[list[Number], list[Number]]:
     """Removes hours that are equal if one side counts those of half a day, such as `3 p.m.`."""
+    counts = [Counter(map(_digits, numbers)) for numbers in (source, target)]
+    gone: list[Counter[str]] = [Counter(), Counter()]
     for side, text in enumerate(texts):
         for match in _HALF_DAY.finditer(text):
             hour = int(match[1])
-            whole = hour % 12 + (12 if match[2] in "pP" else 0)
-            pair = (str(hour), str(whole)) if side == 0 else (str(whole), str(hour))
-            ours = [index for index, one in enumerate(source) if one.digits == pair[0]]
-            theirs = [index for index, one in enumerate(target) if one.digits == pair[1]]
-            if ours and theirs:
-                source = [one for index, one in enumerate(source) if index != ours[0]]
-                target = [one for index, one in enumerate(target) if index != theirs[0]]
-    return [*source], [*target]
+            pair = [str(hour), str(hour % 12 + (12 if match[2] in "pP" else 0))]
+            equal = pair if side == 0 else pair[::-1]
+            if all(counts[number][digits] > gone[number][digits] for number, digits in enumerate(equal)):
+                for number, digits in enumerate(equal):
+                    gone[number][digits] += 1
+    return _without(source, gone[0], _digits), _without(target, gone[1], _digits)
 
 
 def _chinese_digits(numeral: str) -> str:

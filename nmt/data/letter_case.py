@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -210,18 +211,20 @@ def in_title_case(text: str, lang: str, fixed: Sequence[tuple[int, int]] = ()) -
 
     In English and a few others all words but the small ones have a capital. In other languages a title is
     written like a sentence: only the first word gets one. Words with a capital or a digit, and those that
-    touch the spans `fixed`, remain.
+    touch the spans `fixed`, which are in order, remain.
     """
     small = _SMALL_WORDS.get(language_of(lang).language)
     matches = [*WORD.finditer(text)]
     chosen = matches[:1] if small is None else matches
     parts, place, before = [], 0, 0
+    begins = [begin for begin, _ in fixed]
     for match in chosen:
         word, (start, end) = match[0], match.span()
         is_outer = match in (matches[0], matches[-1]) or text[before:start].rstrip().endswith(":")
         before = end
         stays = has_digits(word) or not word.islower() or (not is_outer and word in (small or ()))
-        if stays or any(start < last and first < end for first, last in fixed):
+        span = bisect_left(begins, end) - 1  # the last one that begins before the end of the word
+        if stays or span >= 0 and fixed[span][1] > start:
             continue
         parts += [text[place:start], with_capital(word, lang)]
         place = end

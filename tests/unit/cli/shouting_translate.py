@@ -97,7 +97,9 @@ class Shouter:
             Scored(text + "!" * number, -0.5 - number, weights if pieces else None, pieces)
             for number in range(self.config.num_results)
         )
-        return Shout(hypotheses, len(words), 2345 if line.startswith("long") else 0, source_pieces=pieces)
+        truncated = 2345 if line.startswith("long") else 0
+        numbers = ("7",) if line.startswith("number") else ()
+        return Shout(hypotheses, len(words), truncated, source_pieces=pieces, numbers=numbers)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,23 @@ def test_file_to_file(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
+def test_numbers_that_translations_lack_are_one_line_of_the_log(
+    run: Callable[..., None],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "in").write_text("number\none\n" + "number\n" * 300)
+    monkeypatch.setattr(logging.getLogger("nmt"), "propagate", True)
+    with caplog.at_level(logging.INFO, "nmt"):
+        run(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    assert len(caplog.messages) == 2
+    assert caplog.messages[0] == (
+        "numbers of 301 of 302 lines: their translations lack or change some. "
+        "Lines: 1, 3, 4, 5, 6, 7, 8, 9, 10, 11, ... (decoding.numbers)"
+    )
+
+
 def test_an_empty_file(run: Callable[..., None], tmp_path: Path) -> None:
     (tmp_path / "in").touch()
     run(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
@@ -351,6 +368,7 @@ def test_commands_at_a_prompt(terminal: Terminal) -> None:
         (":attention", "is shown"),
         ("a b", "a    100   .    .\r\nb      . 100    .\r\n</s>   .   .  100\r\n", b"A B\n"),
         (":help", "::TEXT          translate the line :TEXT"),
+        ("number", 'line 6: the translation lacks or changes the number "7"', b"NUMBER\n"),
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.copying.numbers import NumberComparison
+from nmt.copying.strings import find
 from nmt.data.cleaning.rules.agreement import NumbersRule
 
 KEPT = [
@@ -110,3 +113,15 @@ def test_a_changed_number_is_found_in_any_order(numbers: list[str]) -> None:
 @given(st.text(st.characters(categories=["Nd", "P", "Lu", "Zs"])))
 def test_a_text_has_its_own_numbers(text: str) -> None:
     assert NumberComparison("zh", "ja").missing(text, text) == ()
+
+
+@pytest.mark.parametrize(
+    "part", ["22,", "3 pm ", "1.", "7", "1,234", "XIV ", "5万6", "一二", "1' ", "1 234 ", "0"]
+)
+def test_the_time_is_in_proportion_to_the_length(part: str) -> None:
+    comparison, start = NumberComparison("zh", "ja"), time.process_time()
+    text = part * (150_000 // len(part))
+    comparison.missing(text, "")
+    comparison.missing(text, f"9 {text[1:]}")
+    find(text, numbers=True)
+    assert time.process_time() - start < 5
