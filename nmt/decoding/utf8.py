@@ -217,10 +217,12 @@ class NewestIds:
     """Ids on their way from a device to the CPU."""
 
     def __init__(self, ids: Tensor) -> None:
-        self._ids = ids.to("cpu", non_blocking=True)
+        # Only CUDA has the event; elsewhere the copy waits.
+        self._ids = ids.to("cpu", non_blocking=ids.is_cuda)
         self._arrived = _event() if ids.is_cuda else None
         if self._arrived is not None:
-            self._arrived.record()
+            # The GPU of the ids need not be the current one, such as with device=cuda:1.
+            self._arrived.record(torch.cuda.current_stream(ids.device))
 
     def read(self) -> NDArray[np.int64]:
         """Waits for the copy, not for work that was queued after it."""

@@ -396,24 +396,36 @@ def test_a_prefix_that_is_cut_ends_between_characters(model: Transformer, tokeni
 # The device
 
 
+class Copied:
+    """Ids on a device that this machine lacks; `calls` are the copies from it."""
+
+    def __init__(self, device: str, calls: list[object]) -> None:
+        self.device, self.is_cuda, self.calls = torch.device(device), device.startswith("cuda"), calls
+
+    def to(self, device: str, *, non_blocking: bool) -> Tensor:
+        self.calls.append(("copy", device, non_blocking))
+        return torch.tensor([[[4]]])
+
+
 def test_ids_of_a_gpu_are_read_when_they_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
+    calls: list[object] = []
 
     class Event:
-        def record(self) -> None:
-            calls.append("record")
+        def record(self, stream: str) -> None:
+            calls.append(("record", stream))
 
         def synchronize(self) -> None:
             calls.append("synchronize")
 
-    class OnGpu:
-        is_cuda = True
-
-        def to(self, device: str, *, non_blocking: bool) -> Tensor:
-            calls.append(f"copy to {device}, {non_blocking}")
-            return torch.tensor([[[4]]])
-
     monkeypatch.setattr(utf8, "_event", Event)
-    newest = NewestIds(OnGpu())  # type: ignore[arg-type]
-    assert calls == ["copy to cpu, True", "record"]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    newest = NewestIds(Copied("cuda:1", calls))  # type: ignore[arg-type]
+    assert calls == [("copy", "cpu", True), ("record", "stream of cuda:1")]
     assert newest.read().tolist() == [[[4]]] and calls[2:] == ["synchronize"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_other_devices_wait_for_the_copy(device: str) -> None:
+    calls: list[object] = []
+    newest = NewestIds(Copied(device, calls))  # type: ignore[arg-type]
+    assert calls == [("copy", "cpu", False)] and newest.read().tolist() == [[[4]]]
