@@ -68,10 +68,12 @@ def _is_mojibake(line: str) -> bool:
         return False
     for text, encoding in ((line.translate(_LATIN_1), "latin-1"), (line, "cp1251")):
         try:
-            text.encode(encoding).decode()
-            return True
+            original = {character for character in text.encode(encoding).decode() if character > "\x7f"}
         except UnicodeError:
             continue
+        # A few letters may be UTF-8 by chance, such as the Ukrainian word `Ні`. Common characters are not.
+        if len(original) > 1 or any(one < "\u0180" or "\u2000" <= one < "\u2c00" for one in original):
+            return True
     return False
 
 

@@ -242,10 +242,22 @@ def test_other_kinds_of_data_name_the_side() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["AT&T and R&D", "a & b", "x &amp y", "Größe “quoted” – it’s", "Привет, мир", "a@b.c"]
-)
+    "line",
+    [
+        "AT&T and R&D", "a & b", "x &amp y", "Größe “quoted” – it’s", "Привет, мир", "a@b.c",
+        "Ні.", "Ні! Ні!", "ALLÔ…", "SANTÉ\N{NO-BREAK SPACE}!",
+    ],
+)  # fmt: skip
 def test_lines_without_traces(line: str) -> None:
     assert not any(check.has(line) for check in LINE_CHECKS)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "cp1251"])
+@pytest.mark.parametrize("text", ["für", "it’s", "Ні, Том", "한국", "où ?"])
+def test_text_that_was_decoded_wrongly(text: str, encoding: str) -> None:
+    wrong = "".join(bytes([byte]).decode(encoding, errors="ignore") for byte in text.encode())
+    if wrong.encode(encoding) == text.encode():  # the encoding has characters for all bytes
+        assert any(check.has(wrong) for check in LINE_CHECKS)
 
 
 def test_short_text_shows_nothing() -> None:
