@@ -60,7 +60,7 @@ def test_a_checkpoint_of_a_run_that_goes_on_is_a_model(name: str, stopped: Path)
     assert not (stopped / "model").exists()
     bundle = load_bundle(stopped / "checkpoints" / name)
     assert bundle.folder == stopped / "checkpoints/update-00000004"
-    assert bundle.results["data"].keys() == {"valid", "test"}
+    assert bundle.results["data"].keys() == {"valid", "test", "text"}
     assert bundle.config.run_dir == str(stopped)
     for key, weight in load_file(bundle.folder / "model.safetensors").items():
         assert torch.equal(bundle.model.state_dict()[key], weight)
