@@ -103,7 +103,7 @@ target = sentencepiece.SentencePieceProcessor(model_file="TARGET_MODEL")
 translator = ctranslate2.Translator(".", compute_type="QUANTIZATION")
 pieces = source.encode(["A sentence."], out_type=str)
 results = translator.translate_batch(
-    pieces, beam_size=4, max_input_length=0, max_decoding_length=256,
+    pieces, beam_size=4, max_input_length=0, min_decoding_length=0, max_decoding_length=256,
     suppress_sequences=[["<pad>"], ["<s>"], ["<unk>"]],
 )
 print([target.decode(result.hypotheses[0]) for result in results])
@@ -157,6 +157,7 @@ class _ForeignModel:
                 [pieces[row] for row in rows],
                 beam_size=1,
                 max_input_length=0,
+                min_decoding_length=0,  # 1 would forbid EOS as the first token
                 max_decoding_length=limit,
                 max_batch_size=_BATCH_TOKENS,
                 batch_type="tokens",
