@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from commands import Toy
+from commands import LEARNING, Toy
 
 from nmt.bundle import load_bundle
 
@@ -45,7 +45,7 @@ def ids_by_the_readme(folder: Path, text: str) -> list[list[int]]:
 def test_a_model_with_tags_is_compared_with_them(toy: Toy, tmp_path: Path) -> None:
     run, output = tmp_path / "run", tmp_path / "exported"
     tags = [f"data.{split}.tag=<2yy>" for split in ("train", "valid", "test")]
-    toy.done("nmt-train", *toy.small(f"run_dir={run}", *tags))
+    toy.done("nmt-train", *toy.small(f"run_dir={run}", *tags, *LEARNING))
     toy.done("nmt-export", f"model_dir={run}", f"output={output}")
     report = json.loads((output / "export.json").read_text())
     assert report["compared_on"] == "validation data of the model" and report["sentences"] == 20
@@ -54,7 +54,7 @@ def test_a_model_with_tags_is_compared_with_them(toy: Toy, tmp_path: Path) -> No
     ids = load_bundle(run).tokenizer.encode_source(["<2yy> bada feno"])
     exported = ids_by_the_readme(output, "bada feno")
     assert exported == ids
-    text = "<2yy> bada feno\n<2yy>\nbada\n"
+    text = "<2yy> mu ga fi\n<2yy>\nko bu\n"
     own, engine = (
         toy.run("nmt-translate", f"model_dir={run}", f"backend={backend}", text=text)
         for backend in ("nmt", "ctranslate2")

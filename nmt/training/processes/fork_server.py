@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from glob import glob
-from multiprocessing import forkserver, set_forkserver_preload
+from multiprocessing import forkserver, set_forkserver_preload, util
 
 from nmt.config import TrainConfig
+from nmt.errors import UserError
 from nmt.runtime.machine import wanted_processes
 from nmt.runtime.signals import start_resource_tracker, stop_signals_blocked
 
@@ -18,6 +22,7 @@ START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # macOS doe
 
 _IMPORTS = "nmt.training.run"  # everything that the processes of a run need
 _GPUS = "/dev/nvidia[0-9]*"
+_LONGEST_FOLDER = 107 - len("/pymp-12345678/listener-12345678")  # in bytes, of a socket of multiprocessing
 
 
 def start_ahead(config: TrainConfig) -> None:
@@ -42,8 +47,23 @@ def start() -> None:
         # `timeout`, systemd, Slurm and terminals send stop signals to all processes. The fork server must
         # outlive the processes that it forks, because it reports their exit statuses; it ends when no client
         # is left. They inherit the mask, and unblock the signals when they have their handlers.
-        with stop_signals_blocked():
+        with stop_signals_blocked(), _folder_for_sockets():
             forkserver.ensure_running()
+
+
+@contextmanager
+def _folder_for_sockets() -> Iterator[None]:
+    """Has multiprocessing choose /tmp for its socket if the temporary folder has too long a path for one."""
+    folder = tempfile.gettempdir()
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        tempfile.tempdir = "/tmp"
+    try:
+        util.get_temp_dir()  # multiprocessing keeps the folder that it makes
+    except OSError as error:
+        raise UserError(f"TMPDIR={folder}: the path is too long. Set TMPDIR to a shorter one.") from error
+    finally:
+        tempfile.tempdir = folder
+    yield
 
 
 def environment_since() -> dict[str, str | None]:

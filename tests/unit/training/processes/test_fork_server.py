@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,3 +73,22 @@ def test_what_is_forked_has_its_imports(tmp_path: Path) -> None:
     child.start()
     child.join()
     assert (tmp_path / "told").read_text() == "['nmt.training.trainer', 'torch'] [True, True] False"
+
+
+@pytest.mark.skipif(fork_server.START_METHOD != "forkserver", reason="processes are not forked here")
+@pytest.mark.parametrize(("length", "in_tmp"), [(75, False), (76, True)])
+def test_a_long_path_of_the_temporary_folder(length: int, in_tmp: bool) -> None:
+    """The path of a socket has at most 107 bytes."""
+    link = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder = link / ("x" * (length - len(str(link)) - 1))
+    folder.mkdir()
+    code = (
+        "from multiprocessing import util; from nmt.training.processes import fork_server; "
+        "fork_server.start(); print(util.get_temp_dir())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(folder)}, capture_output=True, text=True
+    )
+    shutil.rmtree(link)
+    assert len(str(folder)) == length and result.stderr == ""
+    assert str(Path(result.stdout).parent) == ("/tmp" if in_tmp else str(folder))
