@@ -138,13 +138,12 @@ def file_error(error: OSError, path: Path | None = None, action: str = "use") ->
 def stray_file_error(error: OSError) -> UserError | None:
     """Returns the message for an OSError that no caller has converted; None if it looks like a bug.
 
-    Commands and training processes end with this message. An error without a file name is reported only if
-    no error in the program can cause it, such as a full disk. An error on a file of the program is a bug.
+    Commands and training processes end with this message. An error without a file name, or on a file of the
+    program, is reported only if no error in the program can cause it, such as a full disk.
     """
     named = _file_name(error)
-    if named is None:
-        return file_error(error) if _errno_of(error) in _NEVER_BUGS else None
-    return None if named.startswith(_PROGRAM_FOLDERS) else file_error(error)
+    may_be_bug = named is None or named.startswith(_PROGRAM_FOLDERS)
+    return None if may_be_bug and _errno_of(error) not in _NEVER_BUGS else file_error(error)
 
 
 def read_errors(path: Path) -> AbstractContextManager[None]:
