@@ -117,6 +117,8 @@ def _written(value: Any) -> str:
     """Returns a value as on the command line."""
     if isinstance(value, list):
         return f"[{','.join(map(_written, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{_written(each)}' for key, each in value.items())}}}"
     if isinstance(value, Enum):
         return str(value.value)
     return str(value).lower() if isinstance(value, bool) else shortened(value)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from nmt.copying.strings import find, separates_words
 from nmt.languages import language_of
 
-VERSION = 1
+VERSION = 2
 """Part of the fingerprint of facts about training text. Increase it if the same text gives others."""
 Span = tuple[int, int]
 
@@ -27,6 +27,9 @@ _WITH_CAPITALS = frozenset(("Armn", "Cyrl", "Grek", "Latn"))
 _INITIALS = re.compile(r"(?:\W?\w\.)+")  # such as `J.-P.`
 _TAG = re.compile(r"</?[^>]*>")
 _CLOSING = re.compile(r"(?:</[^>]*>)*")
+_DASHES = "-–—― "
+_SAYS = re.compile(r"\w{1,6}?(?:[说說问問答喊叫]|(?<!知)道)")
+"""Words after direct speech in Chinese, such as `他说`."""
 _LOOK = 200
 """Number of characters before a possible end of a sentence that decide about it."""
 _WINDOW = 4000
@@ -191,7 +194,10 @@ def _is_one_sentence(before: str, after: str, spaced: bool, is_lower: bool) -> b
     first, last = after[0], before[-1]
     if not spaced and (last.isascii() or (last in "」』" and after.startswith(("と", "って")))):
         return True
-    if first.islower() and not is_lower and _has_case(before):
+    if not spaced and last in "”’」』" and _SAYS.match(after):
+        return True
+    # A dash is before the words after direct speech, too.
+    if after.lstrip(_DASHES)[:1].islower() and not is_lower and _has_case(before):
         return True
     word = _LAST_WORD.search(before[:-1])[0].lower()  # type: ignore[index]  # it always matches
     return last == "." and (word in _TITLES or (first.isdecimal() and word in _BEFORE_NUMBERS))

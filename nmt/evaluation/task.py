@@ -269,7 +269,7 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
             scored_on += f", {text.source_lang}-{text.target_lang}"
         else:
             task.add_sets(sets, key)
-            scored_on = f"{data.name} ({config.split}), {len(sets)} sets"
+            scored_on = f"{data.name} ({config.split}), {len(sets)} set{'s' if len(sets) > 1 else ''}"
         pairs = [(text.source_lang, text.target_lang) for text in sets.values()]
         task.details |= {"split": config.split} | ({} if config.set is None else {"set": config.set})
     elif not config.target_lang:

@@ -189,7 +189,11 @@ def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder
         if split in results:
             name = data.sacrebleu or f"{config.data.name} {split}"
             languages = f"{config.data.source_lang}-{config.data.target_lang}"
-            title = f"{name} ({len(data.sets)} sets)" if data.sets else f"{name} ({languages})"
+            title = (
+                f"{name} ({len(data.sets)} set{'s' if len(data.sets) > 1 else ''})"
+                if data.sets
+                else f"{name} ({languages})"
+            )
             before = results.get("before", {}).get(split)
             parts.append(Report.from_results(title, results[split], before).table())
     training = results["training"]

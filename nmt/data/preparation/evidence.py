@@ -224,6 +224,22 @@ class _Text:
         """For each side the shares of `FORMS`."""
         return [[form.share(_sample(lines, _FORM_SAMPLE)) for form in FORMS] for lines in self.sides]
 
+    @property
+    def is_of_one_language(self) -> bool:
+        """Whether both sides are in the same language, such as `en` and `en-GB`."""
+        source, target = (language_of(code).language for code in self.languages)
+        return source == target != ""
+
+    @property
+    def exchange(self) -> str:
+        """What to do if the sides are exchanged."""
+        return f"Exchange the sides, or {self.language_option(0)} and {self.language_option(1)}."
+
+    def language_option(self, index: int) -> str:
+        """Returns the option of the language of a side; a named corpus or set has its own."""
+        section = "data" if self.key.count(".") == 1 else self.key
+        return f"{section}.{('source', 'target')[index]}_lang"
+
     def side(self, index: int) -> str:
         """Returns the option of a side, or its name after that of the whole."""
         name = ("source", "target")[index]
@@ -293,18 +309,20 @@ def _of_text(text: _Text) -> Iterator[str]:
 
 def _of_pairs(text: _Text) -> Iterator[str]:
     """Yields the warnings about the sides together."""
-    count = len(text.sides[0])
-    equal = sum(source == target for source, target in zip(*text.sides, strict=True))
-    if equal > _EQUAL * count:
+    pairs = list(zip(*text.sides, strict=True))
+    # Names are the same in many languages.
+    long = [pair for pair in pairs if sum(map(str.isalpha, pair[0])) >= _MIN_LETTERS]
+    equal, num_long = sum(source == target for source, target in long), len(long)
+    if equal > _EQUAL * num_long and not text.is_of_one_language:
         yield (
-            f"{text.key}: {equal:,} of {count:,} pairs have the same text on both sides. Check that the "
-            "target is the translation. data.cleaning.max_copied=0.8 drops training pairs that are copied."
+            f"{text.key}: {equal:,} of {num_long:,} long pairs have the same text on both sides. Check that "
+            "the target is the translation. data.cleaning.max_copied=0.8 drops copied training pairs."
         )
     language = _language_problem(text)
     if language:
         yield language
     lengths = [np.log1p(np.array([len(line) for line in lines])) for lines in text.sides]
-    if equal < count and all(side.std() > 0 for side in lengths):
+    if any(source != target for source, target in pairs) and all(side.std() > 0 for side in lengths):
         correlation = float(np.corrcoef(lengths[0], lengths[1])[0, 1])
         if correlation < _CORRELATION:
             yield (
@@ -312,9 +330,6 @@ def _of_pairs(text: _Text) -> Iterator[str]:
                 "lines may not be translations of each other, such as after a lost line. Compare them: "
                 "paste SOURCE TARGET | less"
             )
-
-
-_EXCHANGE = "Exchange the sides, or data.source_lang and data.target_lang."
 
 
 def _language_problem(text: _Text) -> str | None:
@@ -327,25 +342,24 @@ def _language_problem(text: _Text) -> str | None:
         if (shares[0][1] > 0.5 and shares[1][1] < _OTHER_SCRIPT) or (
             shares[1][0] > 0.5 and shares[0][0] < _OTHER_SCRIPT
         ):
-            return f"{text.key}: the sides are exchanged: {_are(text, 'in the script of')}. {_EXCHANGE}"
+            return f"{text.key}: the sides are exchanged: {_are(text, 'in the script of')}. {text.exchange}"
         for index in (0, 1):
             if shares[index][index] < _OTHER_SCRIPT:
                 return (
                     f"{text.side(index)}: {shares[index][index]:.0%} of the lines have letters of the script "
-                    f"of {codes[index]}. Set data.{('source', 'target')[index]}_lang to the language of the "
-                    "text, or give other files. data.cleaning.min_script=0.5 drops single pairs."
+                    f"of {codes[index]}. Set {text.language_option(index)} to the language of the text, or "
+                    "give other files. data.cleaning.min_script=0.5 drops single pairs."
                 )
         return None
-    languages = [language_of(code).language for code in codes]
-    if languages[0] == languages[1] != "":
+    if text.is_of_one_language:
         return None
     identified = _identified(text)
     if identified is None:
         if has_exchanged_names(*text.files, codes):
-            return f"{text.key}: by the names of the files the sides are exchanged. {_EXCHANGE}"
+            return f"{text.key}: by the names of the files the sides are exchanged. {text.exchange}"
         return None
     if min(identified) > 0.5 and sum(identified) > 2 * 0.7:
-        return f"{text.key}: the sides are exchanged: {_are(text, 'in')}. {_EXCHANGE}"
+        return f"{text.key}: the sides are exchanged: {_are(text, 'in')}. {text.exchange}"
     for index, share in enumerate(identified):
         if share > _OTHER_LANGUAGE:
             return (

@@ -160,9 +160,12 @@ def test_source_equal_to_target() -> None:
         one if number % 4 else other for number, (one, other) in enumerate(zip(target, source, strict=True))
     ]
     [warning] = warnings_of((source, some_equal))
-    assert warning.startswith("data.train: 250 of 1,000 pairs have the same text on both sides. ")
+    assert warning.startswith("data.train: 227 of 927 long pairs have the same text on both sides. ")
     found = warnings_of((source, source))
-    assert "1,000 of 1,000 pairs have the same text" in found[0]
+    assert "927 of 927 long pairs have the same text" in found[0]
+    assert warnings_of((source, source), languages=("en", "en-GB")) == []
+    names = [f"{first} Berg {number}" for first in ("Ana", "Eva", "Ida") for number in range(100)]
+    assert warnings_of((names, names)) == []
 
 
 def test_sides_that_are_not_translations() -> None:
@@ -184,7 +187,9 @@ def test_exchanged_sides_of_two_scripts() -> None:
         "en. Exchange the sides, or data.source_lang and data.target_lang."
     )
     [warning] = warnings_of((source, source[::-1]), languages=languages)[:1]
-    assert warning.startswith("data.train.target: 0% of the lines have letters of the script of ko. ")
+    assert warning.startswith(
+        "data.train.target: 0% of the lines have letters of the script of ko. Set data.target_lang to "
+    )
 
 
 def test_exchanged_scripts_of_one_language() -> None:
