@@ -115,7 +115,7 @@ def load_bundle(path: str | Path) -> Bundle:
     folder = find_model_folder(path)
     config = read_config(config_file(folder))
     tokenizer = Tokenizer.load(pieces_folder(folder))
-    results = _read_results(folder / RESULTS) if enclosing_run(folder) is None else _results_of_run(folder)
+    results = read_results(folder)
     with naming_plugins(config.plugins), ThreadPoolExecutor(1) as pool:
         _require_size(folder, config, tokenizer)
         weights = pool.submit(read_model_weights, folder)
@@ -153,6 +153,15 @@ def load_bundles(paths: Sequence[str]) -> list[Bundle]:
                 f"data.tokenizer.path={paths[0]}."
             )
     return bundles
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    """Returns the content of `results.json` of a model folder; of a checkpoint the facts about its data.
+
+    Raises:
+        UserError: a file can't be read, or the state of the checkpoint is damaged.
+    """
+    return _read_results(folder / RESULTS) if enclosing_run(folder) is None else _results_of_run(folder)
 
 
 def _read_results(path: Path) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
 from nmt import __version__
-from nmt.bundle import Bundle, read_config
+from nmt.bundle import Bundle, read_config, read_results
 from nmt.config import DecodingConfig
 from nmt.config.storage import from_plain, to_plain
 from nmt.data.cache import fingerprint
@@ -79,19 +79,21 @@ def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -
 
 
 def fingerprint_of(folder: Path, format: str, quantization: str, max_length: int) -> str:
-    """Returns a fingerprint of everything that an export of the weights in a folder depends on.
+    """Returns a fingerprint of everything that an export of a model folder depends on, with its record.
 
     Raises:
         UserError: a file of the model can't be read.
     """
-    pieces = pieces_folder(folder)
+    pieces, config = pieces_folder(folder), read_config(config_file(folder))
     with read_errors(folder):
         names = [name for name in (*PIECES, _TARGET, PIECE_LIST) if (pieces / name).is_file()]
         sums = file_sums(folder, [WEIGHTS]) | file_sums(pieces, names)
     return fingerprint(
         {
             "files": sums,
-            "model": to_plain(read_config(config_file(folder)).model),
+            "model": to_plain(config.model),
+            "decoding": to_plain(config.decoding),
+            "text": asdict(TextFacts.of(config.data, read_results(folder))),
             "nmt": [__version__, _VERSION],
             "export": [format, quantization, max_length],
         }

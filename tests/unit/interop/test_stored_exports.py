@@ -14,12 +14,13 @@ pytest.importorskip("ctranslate2", reason="the extra export is not installed")
 
 from number_words import trained_model  # noqa: E402
 
-from nmt.bundle import load_bundle, save_bundle  # noqa: E402
+from nmt.bundle import load_bundle, save_bundle, write_results  # noqa: E402
 from nmt.config import DecodingConfig, ExportConfig, ServeConfig, TranslateConfig  # noqa: E402
 from nmt.data.letter_case import CaseFacts  # noqa: E402
 from nmt.decoding.facts import TextFacts  # noqa: E402
 from nmt.errors import UserError  # noqa: E402
 from nmt.interop import ENGINES, stored_exports  # noqa: E402
+from nmt.interop.record import Record, read_record  # noqa: E402
 from nmt.interop.stored_exports import read_export, stored_export  # noqa: E402
 from nmt.interop.tasks import export  # noqa: E402
 from nmt.options.arguments import Arguments  # noqa: E402
@@ -77,6 +78,18 @@ def test_a_changed_model_gets_a_new_export(own: Path, tmp_path: Path, caplog) ->
         assert made(own) == folder
     assert (folder / "model.bin").read_bytes() != before
     assert "belongs to another version of the model, or is damaged" in caplog.text
+
+
+def test_changed_facts_and_options_get_a_new_export(own: Path) -> None:
+    def recorded() -> Record:
+        return read_record(made(own))
+
+    model = load_bundle(own)
+    write_results(own, model.config, model.tokenizer, {"data": {"text": {"characters": 77}}})
+    assert recorded().characters == 77
+    model.config.decoding.beam_size = 7
+    save_bundle(own, model.config, model.model.state_dict(), model.tokenizer, {})
+    assert (recorded().characters, recorded().decoding.beam_size) == (None, 7)
 
 
 @pytest.mark.parametrize("name", ["model.bin", "source.spm", "export.json", "SHA256SUMS", "config.json"])
