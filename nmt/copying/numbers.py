@@ -125,8 +125,9 @@ class NumberComparison:
         return bool(self._missing(source, target, False)) and not self._missing(source, target, True)
 
     def _missing(self, source: str, translation: str, words: bool) -> Sequence[Number]:
-        numbers = _numbers(source), _numbers(translation)
-        unmatched, others = _unmatched(*numbers)
+        if not (numbers := _numbers(source)):
+            return ()
+        unmatched, others = _unmatched(numbers, _numbers(translation))
         if not unmatched:
             return ()
         more = [*map(_roman_numbers, (source, translation))]

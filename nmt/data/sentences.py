@@ -18,6 +18,8 @@ Span = tuple[int, int]
 
 BREAK = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
 """A line separator or paragraph separator, which ends a sentence without any mark."""
+_PLAIN = re.compile(r"\s*+([\w ,'’()-]*+[.!?]?)\s*")
+"""A line that no language divides: it has no mark that may end a sentence, but at its end."""
 _LAST_WORD = re.compile(r"[^\s'’(.]*$")
 _SPACE, _SPACES = re.compile(r"\s"), re.compile(r"\s+")
 _ENDS = re.compile("[។៕]+|।+|[。！？｡]+[”’」』）】》]*")
@@ -58,6 +60,8 @@ def sentence_spans(line: str, language: str) -> list[Span]:
     Returns:
         One span or more; none for a blank line.
     """
+    if (plain := _PLAIN.fullmatch(line)) and plain[1].strip():
+        return [(plain.start(1), plain.start(1) + len(plain[1].rstrip()))]
     spans: list[Span] = []
     begin = 0
     for gap in BREAK.finditer(line):

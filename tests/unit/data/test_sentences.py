@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import SimpleNamespace
 
@@ -97,14 +98,28 @@ def test_only_white_space_is_between_sentences(line: str, language: str) -> None
     assert not line[place:].strip()
 
 
+@settings(max_examples=300)
+@given(
+    st.text(st.sampled_from("aB1 ,'’()-_\u00e9你のД\u0e40日본א٣\u3000\t"), max_size=30),
+    st.sampled_from(["", ".", "!", "?", " ."]),
+    st.sampled_from([*SENTENCES]),
+)
+def test_plain_lines_are_whole_in_all_languages(text: str, mark: str, language: str) -> None:
+    line = text + mark
+    spans = sentence_spans(line, language)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nmt.data.sentences._PLAIN", re.compile("(?!)"))
+        assert sentence_spans(line, language) == spans
+
+
 def test_long_lines_are_read_in_windows() -> None:
     parts = [f"This is sentence {number} of Mr. Smith." for number in range(400)]
     assert sentences(" ".join(parts), "en") == parts
     long = "word " * 3000
     assert sentences(f"One. The {long}ends. Two.", "en") == ["One.", f"The {long}ends.", "Two."]
     assert sentences(f"{long}of Dr. Smith's cat. Two.", "en") == [f"{long}of Dr. Smith's cat.", "Two."]
-    for hostile in ("「a。", "»", "1. ", "“a. "):  # half a minute if the time grew with the square
-        assert len(sentence_spans(hostile * (100_000 // len(hostile)), "en")) >= 1
+    for hostile in ("「a。", "»", "1. ", "“a. ", " ", "a "):  # half a minute if the time grew with the square
+        assert len(sentence_spans(hostile * (100_000 // len(hostile)) + "a;", "en")) >= 1
 
 
 def test_a_splitter_that_fails_leaves_the_line_whole(monkeypatch: pytest.MonkeyPatch) -> None:
