@@ -16,7 +16,7 @@ VERSION = 2
 """Part of the fingerprint of facts about training text. Increase it if the same text gives others."""
 Span = tuple[int, int]
 
-BREAK = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
+BREAK = re.compile(r"[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 """A line separator or paragraph separator, which ends a sentence without any mark."""
 _PLAIN = re.compile(r"\s*+([\w ,'’()-]*+[.!?]?)\s*")
 """A line that no language divides: it has no mark that may end a sentence, but at its end."""
@@ -64,9 +64,10 @@ def sentence_spans(line: str, language: str) -> list[Span]:
         return [(plain.start(1), plain.start(1) + len(plain[1].rstrip()))]
     spans: list[Span] = []
     begin = 0
-    for gap in BREAK.finditer(line):
-        spans += _spans_between(line, begin, gap.start(), language)
-        begin = gap.end()
+    for gap in _SPACES.finditer(line):
+        if BREAK.search(gap[0]):
+            spans += _spans_between(line, begin, gap.start(), language)
+            begin = gap.end()
     return spans + _spans_between(line, begin, len(line), language)
 
 
