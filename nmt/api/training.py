@@ -41,11 +41,11 @@ def train(
     arguments = arguments_of(overrides, config_dir, "nmt.train")
     with _TRAINING, session(progress=progress):
         # They import torch, for which `import nmt` and the errors of its arguments do not wait.
-        from nmt.training.processes.ranks import launched_by_torchrun
+        from nmt.training.processes.environments import launched
         from nmt.training.processes.stopping import Stopped
         from nmt.training.run import run
 
-        if launched_by_torchrun():
+        if launched():
             raise UserError("nmt.train: does not run under torchrun. Use nmt-train there.")
         (config,) = compose_jobs(TrainConfig, "train", arguments)
         load_plugins(config.plugins)

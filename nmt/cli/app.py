@@ -189,6 +189,10 @@ def _dispatch(
         return
 
     _require_apart(jobs)
+    if len(jobs) > 1 and config_name == "train":
+        from nmt.training.processes.environments import refuse_launchers
+
+        refuse_launchers("-m", os.environ)
     for job in jobs:
         load_plugins(getattr(job, "plugins", ()))
         command(job)

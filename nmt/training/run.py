@@ -40,6 +40,7 @@ from nmt.runtime.streams import log, mark_line
 from nmt.training.batch_size import require_room, with_fitting_batches, with_former_split
 from nmt.training.figures.validated import validation_metrics
 from nmt.training.finish import finish, finished_results, results_text
+from nmt.training.processes.environments import launched
 from nmt.training.processes.launcher import (
     launch,
     log_idle_gpus,
@@ -47,7 +48,7 @@ from nmt.training.processes.launcher import (
     require_work,
     warn_of_crowded_cores,
 )
-from nmt.training.processes.ranks import Ranks, launched_by_torchrun
+from nmt.training.processes.ranks import Ranks
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
 from nmt.training.state.recovery import rewind_target
@@ -87,7 +88,7 @@ def train(config: TrainConfig) -> str:
     """Calls `run`, and returns only the text to print.
 
     Returns:
-        Tables of the scores. Empty in all processes of `torchrun` except the first.
+        Tables of the scores. Empty in all processes of a launcher except the first.
 
     Raises:
         UserError: as `run`.
@@ -101,13 +102,13 @@ def run(config: TrainConfig) -> TrainResult | None:
     """Prepares the data, trains or resumes, averages, tests, and writes the model folder.
 
     Returns:
-        The result; None in all processes of `torchrun` except the first.
+        The result; None in all processes of a launcher except the first.
 
     Raises:
         UserError: the options, the data, the folder or the machine do not allow the run.
         Stopped: a signal arrived; the state is saved and the same command resumes.
     """
-    if launched_by_torchrun():
+    if launched():
         return _run_joined(config, parent_reports=False)
     folder = RunFolder(Path(config.run_dir))
     config = with_former_split(config, folder)
@@ -142,7 +143,9 @@ def _run_joined(config: TrainConfig, *, parent_reports: bool) -> TrainResult | N
     try:
         ranks = Ranks.from_environment(choose_device("auto"))
     except UserError as error:  # reported once a machine, as rank 0 may be the missing one
-        raise (error if os.environ["LOCAL_RANK"] == "0" or parent_reports else SystemExit(2)) from None
+        raise (
+            error if os.environ.get("LOCAL_RANK", "0") == "0" or parent_reports else SystemExit(2)
+        ) from None
     if not ranks.is_main:
         log.setLevel(logging.CRITICAL)
     try:

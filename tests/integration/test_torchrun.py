@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import Toy, environment
+from commands import Toy, command_line, environment
 
 from nmt.bundle import read_weights
 
@@ -152,3 +152,50 @@ def test_an_error_of_the_second_node_is_told_by_the_first(toy: Toy, tmp_path: Pa
     assert len(re.findall(r"error: process 1 of the run, on \S+, reported: .*train\.src", first.errors)) == 1
     assert "exitcode  : 2" in first.errors and "exitcode  : 2" in second.errors
     assert "nmt/training" not in first.errors + second.errors
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"RANK": "{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "{port}"},
+        {
+            "SLURM_PROCID": "{rank}",
+            "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_NODELIST": "localhost",
+            "MASTER_PORT": "{port}",
+        },
+        {
+            "OMPI_COMM_WORLD_RANK": "{rank}",
+            "OMPI_COMM_WORLD_SIZE": "2",
+            "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+            "MASTER_PORT": "{port}",
+        },
+    ],
+    ids=["kubernetes", "slurm", "open mpi"],
+)
+def test_processes_of_other_launchers_are_one_run(
+    toy: Toy, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    options = toy.small(f"run_dir={tmp_path / 'run'}", "training.micro_batches=2")
+    processes = [
+        subprocess.Popen(
+            command_line("nmt-train", *options),
+            cwd=toy.folder,
+            env=environment(toy.cache)
+            | {key: value.format(rank=rank, port=port) for key, value in variables.items()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    (first, first_log), (second, second_log) = (
+        process.communicate(timeout=PATIENCE) for process in processes
+    )
+    assert [process.returncode for process in processes] == [0, 0], first_log + second_log
+    assert "BLEU" in first and second == ""
+    assert f"process 0 of them joins the others at port {port} of localhost" in first_log
+    assert [line for line in second_log.splitlines() if "process 1 of them joins" not in line] == []

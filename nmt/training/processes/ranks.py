@@ -30,10 +30,12 @@ _COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
 _JOIN_SECONDS = 600.0  # from the first process's start to the last one's: many may import from one slow disk
 _ACKNOWLEDGE_SECONDS = 20.0
+_LISTENER_SECONDS = 5.0  # for one attempt to connect
 _LONGEST_SLEEP = 0.2  # seconds between two looks for a value that another rank will write
 _PART = 1 << 22  # characters; the store refuses values over 8 MiB
 
 _rendezvous: Callable[..., Any] = rendezvous
+_TCPStore: Callable[..., Store] = dist.TCPStore  # type: ignore[attr-defined]  # a public class
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,10 @@ class Ranks:
     _calls: Iterator[int] = field(default_factory=count, repr=False, compare=False)
 
     @classmethod
-    def join(cls, rank: int, world: int, local_rank: int, device: torch.device) -> Ranks:
-        """Joins the process group at `MASTER_ADDR` and `MASTER_PORT`.
+    def join(
+        cls, rank: int, world: int, local_rank: int, device: torch.device, store: Store | None = None
+    ) -> Ranks:
+        """Joins the process group of `store`; None: at `MASTER_ADDR` and `MASTER_PORT`.
 
         Raises:
             UserError: in all processes: a machine has fewer GPUs than processes, or a rank is missing.
@@ -68,15 +72,15 @@ class Ranks:
                 torch.cuda.set_device(device)
             else:
                 problem = (
-                    f"torchrun started more processes than {socket.gethostname()} has usable GPUs. Give "
-                    f"--nproc-per-node={gpus}. Or, if each process sees only one GPU "
+                    f"the launcher started more processes than {socket.gethostname()} has usable GPUs. Give "
+                    f"torchrun --nproc-per-node={gpus}. Or, if each process sees only one GPU "
                     "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task), let every process see all of them."
                 )
         if world == 1:
             if problem is not None:
                 raise UserError(problem)
             return cls(rank, world, device)
-        store = connected_store(rank, world)
+        store = store or connected_store(rank, world)
         ranks = cls(rank, world, device, PrefixStore("exchange", store))
         ranks.meet(problem)  # before the group is created, because it names the missing ranks
         dist.init_process_group(
@@ -90,9 +94,22 @@ class Ranks:
 
     @classmethod
     def from_environment(cls, device: torch.device) -> Ranks:
-        """Joins with the numbers that the launcher has set; see `join`."""
-        rank, world, local_rank = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        return cls.join(rank, world, local_rank, device)
+        """Joins with the numbers that the launcher has set; see `join`.
+
+        A launcher other than `torchrun` may not number the processes of each machine. Then they do it.
+        """
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        store = None
+        if "LOCAL_RANK" not in os.environ:
+            store = connected_store(rank, world)
+            hosts = cls(rank, world, device, PrefixStore("hosts", store)).joined(socket.gethostname())
+            host, machines = hosts[rank], list(dict.fromkeys(hosts))
+            os.environ.update(
+                LOCAL_RANK=str(hosts[:rank].count(host)),
+                LOCAL_WORLD_SIZE=str(hosts.count(host)),
+                GROUP_RANK=str(machines.index(host)),
+            )
+        return cls.join(rank, world, int(os.environ["LOCAL_RANK"]), device, store)
 
     def leave(self) -> None:
         """Destroys the process group, after all processes are done."""
@@ -157,8 +174,20 @@ class Ranks:
         Raises:
             UserError: in all processes: one can't take part, or ranks are missing.
         """
+        problems = [text for text in self.joined(problem, seconds) if text is not None]
+        if problems:
+            with suppress(TimeoutError, RuntimeError):  # rank 0 must not end before all have read
+                self.exchange(None, _ACKNOWLEDGE_SECONDS)
+            raise UserError(problems[0])
+
+    def joined(self, value: Any, seconds: float = _JOIN_SECONDS) -> list[Any]:
+        """Returns the `value` of each rank, after all have joined.
+
+        Raises:
+            UserError: ranks are missing.
+        """
         try:
-            reports = self.exchange(problem, seconds)
+            return self.exchange(value, seconds)
         except (TimeoutError, RuntimeError) as error:
             # Rank 0 or its launcher holds the store. An error of the store means that it is gone.
             missing = error if isinstance(error, TimeoutError) else 0
@@ -166,11 +195,6 @@ class Ranks:
                 f"process {missing} of the run (of {self.world}, numbered from 0) did not join within "
                 f"{seconds:.0f} seconds. See the logs of the other machines."
             ) from error
-        problems = [text for text in reports if text is not None]
-        if problems:
-            with suppress(TimeoutError, RuntimeError):  # rank 0 must not end before all have read
-                self.exchange(None, _ACKNOWLEDGE_SECONDS)
-            raise UserError(problems[0])
 
     def _exchange(self, value: Any, sources: Sequence[int], seconds: float) -> list[Any]:
         """Returns the values of some ranks; see `exchange`."""
@@ -209,18 +233,42 @@ def _read(store: Store, key: str, readers: int) -> Any:
 def connected_store(rank: int, world: int, seconds: float = _JOIN_SECONDS) -> Store:
     """Returns the store at `MASTER_ADDR` and `MASTER_PORT`; waits for the process that holds it.
 
+    That is the agent of `torchrun`, or else rank 0.
+
     Raises:
-        UserError: it can't be reached, or other ranks do not connect to it.
+        UserError: it can't be reached, or its port is in use.
     """
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    limit, store = timedelta(seconds=seconds), None
     try:
-        store: Store = next(_rendezvous("env://", rank, world, timeout=timedelta(seconds=seconds)))[0]
-    except RuntimeError as error:
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            store = next(_rendezvous("env://", rank, world, timeout=limit))[0]
+        else:
+            if rank > 0:
+                _await_listener(host, port, seconds)
+            store = _TCPStore(host, port, None, rank == 0, limit, wait_for_workers=False)
+    except (RuntimeError, OSError) as error:
         first_line = str(error).partition("\n")[0]
-        raise UserError(f"the processes of the run could not connect to each other: {first_line}") from error
+        raise UserError(
+            f"the processes of the run could not connect to each other at port {port} of {host} "
+            f"(MASTER_PORT, MASTER_ADDR): {first_line}"
+        ) from error
     store.set_timeout(_COLLECTIVE_TIMEOUT)
     return store
 
 
-def launched_by_torchrun() -> bool:
-    """Whether `torchrun` or a launcher like it started this process as one of several."""
-    return all(key in os.environ for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"))
+def _await_listener(host: str, port: int, seconds: float) -> None:
+    """Waits until a process listens there. `TCPStore` would wait too, but a signal would not interrupt it.
+
+    Raises:
+        OSError: none listens after `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=_LISTENER_SECONDS).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_LONGEST_SLEEP)

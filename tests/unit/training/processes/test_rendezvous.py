@@ -82,8 +82,19 @@ def test_nobody_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "localhost")
     monkeypatch.setenv("MASTER_PORT", str(free_port()))
-    with pytest.raises(UserError, match="could not connect to each other: .*1/2"):
-        connected_store(0, 2, 1.0)
+    store = connected_store(0, 2)
+    with pytest.raises(UserError, match=r"process 1 of the run \(of 2, .*\) did not join within 0 seconds"):
+        Ranks(0, 2, torch.device("cpu"), store).meet(None, 0.1)
+    with pytest.raises(UserError, match=r"could not connect .* \(MASTER_PORT, MASTER_ADDR\): .* in use"):
+        connected_store(0, 2)
+
+
+def test_rank_0_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    with pytest.raises(UserError, match="could not connect to each other at port .* refused"):
+        connected_store(1, 2, 0.1)
 
 
 def join(rank: int, port: int, gpus: bool, reported: Any) -> None:
@@ -112,8 +123,8 @@ def test_one_machine_with_too_few_gpus_ends_all(gpus: bool) -> None:
         process.join(60)
         assert process.exitcode == 0
     expected = (
-        f"torchrun started more processes than {socket.gethostname()} has usable GPUs. Give "
-        "--nproc-per-node=0. Or, if each process sees only one GPU (CUDA_VISIBLE_DEVICES, "
+        f"the launcher started more processes than {socket.gethostname()} has usable GPUs. Give "
+        "torchrun --nproc-per-node=0. Or, if each process sees only one GPU (CUDA_VISIBLE_DEVICES, "
         "srun --gpus-per-task), let every process see all of them."
     )
     assert found == {expected if gpus else "2.0"}
