@@ -11,7 +11,9 @@ from nmt.config import Average, TrainConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import budgets
 from nmt.data.batches.stream import BatchStream, num_loaders
+from nmt.data.cache import fingerprint
 from nmt.data.cleaning.cleaner import shortened
+from nmt.data.corpora.held_out import held_out_facts
 from nmt.data.preparation.prepare import Prepared
 from nmt.model.gpu.graphs import padding_steps
 from nmt.runtime.machine import available_cores
@@ -23,7 +25,7 @@ from nmt.training.figures.monitor import Monitor, profiling
 from nmt.training.figures.validated import Validation, criterion_for
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import among_best, updates_to_retain
-from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, saving
+from nmt.training.state.checkpoint import HELD_OUT, Checkpoint, CheckpointFolder, saving
 from nmt.training.state.progress import Progress
 from nmt.training.state.recovery import (
     batch_records,
@@ -365,7 +367,11 @@ def open_checkpoints(
     config: TrainConfig, prepared: Prepared, folder: RunFolder, start: str | None
 ) -> CheckpointFolder:
     """Returns the checkpoints of a run, bound to its options, data, vocabulary and `start_fingerprint`."""
-    prints = {"data": prepared.fingerprint, "vocabulary": prepared.tokenizer.fingerprint}
+    prints = {
+        "data": prepared.fingerprint,
+        "vocabulary": prepared.tokenizer.fingerprint,
+        HELD_OUT: fingerprint([*map(held_out_facts, (prepared.valid, prepared.test))]),
+    }
     if start is not None:
         prints["model in start_from"] = start
     return CheckpointFolder(folder.checkpoints, prints, fixed_options(config))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -342,6 +343,31 @@ def test_more_updates_go_on_as_if_there_had_been_no_end(
     assert len(others) == len(lines) - 1
     metrics.write_text("".join(others))
     assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_run_that_moves_with_its_data_ends_in_the_same_weights(
+    data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another folder, a relative path and an empty cache; other contents under the same names are refused."""
+    name = "averaging the last"
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(data, first / "data")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        with pytest.raises(SystemExit):
+            train(toy_config(first / "data", first / "run", **SETTINGS[name]))
+    first.rename(second)
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(second)
+    for file in ("train.src", "valid.src"):
+        text = Path("data", file).read_text()
+        Path("data", file).write_text(f"{text[:-2]}x\n")
+        with pytest.raises(UserError, match="update-00000007: the data changed since"):
+            train(toy_config(Path("data"), Path("run"), **SETTINGS[name]))
+        Path("data", file).write_text(text)
+    train(toy_config(Path("data"), Path("run"), **SETTINGS[name]))
+    assert_same_run(second / "run", whole[name])
+    assert read_config(second / "run/config.yaml").data.train.source == "data/train.src"
 
 
 def test_other_options_are_refused_and_named(data: Path, tmp_path: Path) -> None:

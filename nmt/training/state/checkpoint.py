@@ -24,9 +24,11 @@ from nmt.runtime.os_errors import write_errors
 from nmt.runtime.streams import log
 from nmt.runtime.tensors import read_tensors, write_tensors
 from nmt.training.state.progress import Progress
-from nmt.training.state.run_folder import require_run_folder, require_same
+from nmt.training.state.run_folder import require_run_folder, require_same, without_folders
 
 FORMAT_VERSION = 1
+HELD_OUT = "validation or test data"
+"""The name of their fingerprint, which checkpoints of earlier versions lack."""
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _MAX_STATE_BYTES = 1 << 26
 _NAME = re.compile(r"update-([0-9]{8,18})")  # not \d, which matches the digits of every script
@@ -196,12 +198,14 @@ class CheckpointFolder:
 
     def _require_same(self, folder: Path, state: Mapping[str, Any]) -> None:
         for name, fingerprint in self.fingerprints.items():
-            if state["fingerprints"].get(name) != fingerprint:
+            saved = state["fingerprints"].get(name)
+            if saved != fingerprint and not (saved is None and name == HELD_OUT):
                 raise UserError(
                     f"{folder}: the {name} changed since this checkpoint was written. "
                     f"Restore the original, or give another run_dir."
                 )
-        options = state.get("options", {})  # absent in checkpoints of earlier versions
+        # Absent in checkpoints of earlier versions, or with the folders of files.
+        options = without_folders(state.get("options", {}))
         require_same(folder, options, self.options, options.keys() & self.options.keys())
 
     def _remove(self, path: Path) -> None:

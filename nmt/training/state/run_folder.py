@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 from nmt.bundle import MOST_RESULTS, checked_results, read_config
@@ -63,6 +64,11 @@ _CHANGEABLE = frozenset(
 
 _CHOSEN = ("data.max_tokens", "data.tokenizer.vocab_size", "training.precision")
 """Options whose `auto` is replaced by what is found in the data or on the machine."""
+
+_FILES = re.compile(
+    r"data\.(hub\.path|(train|valid|test)\.((sets|corpora)\.[^.]+\.)?(source|target|path|groups))"
+)
+_MODELS = frozenset({"start_from", "data.tokenizer.path"})
 
 _HALF_RESIDUAL, _EXTEND = "training.half_residual", "data.tokenizer.extend"
 
@@ -314,13 +320,32 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
         options[_EXTEND] = "never"
     if config.data.train.corpora:
         options["data.train.corpora"] = list(config.data.train.corpora)  # the order matters too
+    for split in ("valid", "test"):
+        options[f"data.{split}.sets"] = list(getattr(config.data, split).sets)
     if chosen := [name for name, values in config.decoding.processors.items() if values is not None]:
         options["decoding.processors"] = chosen  # includes those without options
     free = set(_CHANGEABLE)
     schedule = SCHEDULES.get(config.training.schedule.name)  # another run's schedule may be unknown
     if schedule is not None and schedule.depends_on_max_updates:
         free.remove("training.max_updates")  # each learning rate depends on it
-    return {key: value for key, value in options.items() if key not in free}
+    return without_folders({key: value for key, value in options.items() if key not in free})
+
+
+def without_folders(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options as those of a run that was moved with its data: of each file the name alone.
+
+    The checkpoints know the contents of the files. Of other models they know the pieces and the weights, so
+    it only counts whether there is one.
+    """
+    changed = {key: _names(value) for key, value in options.items() if _FILES.fullmatch(key)}
+    given = {key: "a model" for key in _MODELS if options.get(key) is not None}
+    return {**options, **changed, **given}
+
+
+def _names(paths: Any) -> Any:
+    if isinstance(paths, list):
+        return [*map(_names, paths)]
+    return PurePath(paths).name if isinstance(paths, str) else paths
 
 
 def options_before_choices(saved: TrainConfig, new: TrainConfig) -> dict[str, Any]:
@@ -354,6 +379,8 @@ def require_same(
         UserError: some have changed; the message has the names, old and new values of the first ones.
     """
     changed = [key for key in sorted(keys) if saved.get(key) != new.get(key)]
+    # Of corpora or sets with other names, the names alone.
+    changed = [key for key in changed if not any(key.startswith(f"{outer}.") for outer in changed)]
     if changed:
         # Other data explain most of the other differences.
         shown = sorted(changed, key=lambda key: key != "data.name")[:_SHOWN]

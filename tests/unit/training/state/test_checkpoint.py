@@ -20,7 +20,7 @@ from waiting import wait_until
 
 from nmt.data.batches.stream import Cursor
 from nmt.errors import UserError
-from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint, saving
+from nmt.training.state.checkpoint import HELD_OUT, Checkpoint, CheckpointFolder, DamagedCheckpoint, saving
 from nmt.training.state.progress import Progress, Saved
 from nmt.training.state.run_folder import RunFolder
 
@@ -97,6 +97,25 @@ def test_another_run_s_checkpoint_is_refused(tmp_path: Path) -> None:
     save(tmp_path, 10)
     with pytest.raises(UserError, match="the data changed since"):
         CheckpointFolder(tmp_path, PRINTS | {"data": "other"}).load_newest()
+
+
+def test_other_held_out_data_are_refused_if_the_checkpoint_knows_them(tmp_path: Path) -> None:
+    save(tmp_path, 10)  # as in earlier versions
+    first = CheckpointFolder(tmp_path, PRINTS | {HELD_OUT: "a"})
+    assert first.load(10).progress.update == 10
+    first.save(Checkpoint(progress(20), {}, {}), {})
+    assert first.load(20).progress.update == 20
+    with pytest.raises(UserError, match="20: the validation or test data changed since"):
+        CheckpointFolder(tmp_path, PRINTS | {HELD_OUT: "b"}).load(20)
+
+
+def test_options_of_files_from_an_earlier_version_have_folders(tmp_path: Path) -> None:
+    options = {"data.train.source": "/a/train.en", "start_from": "/a/run", "data.train.target": ["/a/x", "y"]}
+    CheckpointFolder(tmp_path, PRINTS, options).save(Checkpoint(progress(20), {}, {}), {})
+    moved = {"data.train.source": "train.en", "start_from": "a model", "data.train.target": ["x", "y"]}
+    assert CheckpointFolder(tmp_path, PRINTS, moved).load(20).progress.update == 20
+    with pytest.raises(UserError, match="started with start_from=a model, not null"):
+        CheckpointFolder(tmp_path, PRINTS, moved | {"start_from": None}).load(20)
 
 
 def test_options_are_compared_where_both_sides_know_them(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ from nmt.config import (
     DecodingConfig,
     Resume,
     ScheduleConfig,
+    SetConfig,
     TrainConfig,
     TrainingConfig,
+    TrainSplitConfig,
 )
 from nmt.config.storage import to_yaml
 from nmt.errors import UserError
@@ -132,6 +134,32 @@ def test_these_options_may_change(other: TrainConfig, tmp_path: Path) -> None:
     assert fixed_options(config()) == fixed_options(other)
 
 
+def read_from(folder: str, name: str = "train.en", start: str | None = "runs/general") -> TrainConfig:
+    """Options of a run whose files are in a folder."""
+    options = config()
+    options.data.train = TrainSplitConfig(source=f"{folder}{name}", target=[f"{folder}a.de", f"{folder}b.de"])
+    options.data.train.corpora = {"own": CorpusConfig(path=f"{folder}own.tsv")}
+    options.data.valid.sets = {"first": SetConfig(source=f"{folder}valid.en", target=f"{folder}valid.de")}
+    options.data.tokenizer.path = f"{folder}pieces"
+    return replace(options, start_from=start and folder + start)
+
+
+def test_a_run_may_move_with_its_data(tmp_path: Path) -> None:
+    folder = started(tmp_path, read_from("/home/first/data/"))
+    for place in ("", "data/", "../", "/mnt/second/"):
+        folder.check(read_from(place))
+    with pytest.raises(UserError, match=r"with data.train.source=train.en, not valid.en. Give the same"):
+        folder.check(read_from("data/", "valid.en"))
+    with pytest.raises(UserError, match=r"with start_from=a model, not null. Give the same"):
+        folder.check(read_from("data/", start=None))
+    others = read_from("data/")
+    others.data.valid.sets["second"] = others.data.valid.sets["first"]
+    with pytest.raises(
+        UserError, match=r"with data.valid.sets=\[first\], not \[first, second\]. Give the same"
+    ):
+        folder.check(others)
+
+
 def test_others_are_named(tmp_path: Path) -> None:
     folder = started(tmp_path, config())
     other = config(label_smoothing=0.0, clip_norm=1.0)
@@ -193,7 +221,7 @@ SEARCHED = searched(a={}, b={"strength": 2.0})
         (MIXED, mixed(a=A, b=replace(B, weight=2.0)), "with data.train.corpora.b.weight=null, not 2.0. Give"),
         (MIXED, mixed(b=B, a=A), r"data.train.corpora=\[a, b\], not \[b, a\]. Give"),
         (MIXED, mixed(a=replace(A, cleaning={}), b=B), "corpora.a.cleaning.max_ratio=3, not null. Give"),
-        (MIXED, config(), r"data.train.corpora=\[a, b\], not null, data.train.corpora.a.cleaning"),
+        (MIXED, config(), r"data.train.corpora=\[a, b\], not null. Give"),
         (
             scheduled("linear", 10),
             scheduled("linear", 20),
@@ -208,7 +236,7 @@ SEARCHED = searched(a={}, b={"strength": 2.0})
         (SEARCHED, searched(b={"strength": 2.0}), r"decoding\.processors=\[a, b\], not \[b\]. Give"),
         (SEARCHED, searched(b={"strength": 2.0}, a={}), r"processors=\[a, b\], not \[b, a\]. Give"),
         (SEARCHED, searched(a={}, b={"strength": 3.0}), r"processors\.b\.strength=2\.0, not 3\.0. Give"),
-        (SEARCHED, config(), r"processors=\[a, b\], not null, decoding\.processors\.b\.strength=2\.0, not"),
+        (SEARCHED, config(), r"processors=\[a, b\], not null. Give"),
     ],
     ids=range(18),
 )
