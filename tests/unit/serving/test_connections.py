@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import socket
@@ -9,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
@@ -28,9 +30,23 @@ GET = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with the path, or with 64 MB for the path /long."""
+    """Answers with the path; for /long with 64 MB, for /wait with the size of the body."""
     assert scope["type"] == "http"
     body = b"a" * (1 << 26) if scope["path"] == "/long" else scope["path"].encode()
+    if scope["path"] == "/wait":  # for the body
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            size, more = size + len(message["body"]), message["more_body"]
+        body = b"%d" % size
+    elif scope["path"] == "/slow":
+        await asyncio.sleep(0.2)
+    elif scope["path"] == "/forever":
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        return
     length = str(len(body)).encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
     await send({"type": "http.response.body", "body": body})
@@ -124,6 +140,88 @@ def test_wrong_headers(running: Running, sent: bytes, status: int, message: str)
         head, _, body = rest(connection).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status) and b"connection: close" in head
     assert json.loads(body) == {"error": message}
+
+
+def test_a_large_header_in_one_packet(running: Running) -> None:
+    with running.connect() as connection:
+        connection.sendall(GET[:-2] % b"x" + b"x: " + b"a" * 2000 + b"\r\n\r\n")
+        assert rest(connection).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [(b"nonsense\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nx: " + b"a" * 2000 + b"\r\n\r\n", 431)],
+)
+def test_what_follows_a_good_request_does_not_replace_its_answer(
+    running: Running, wrong: bytes, status: int
+) -> None:
+    with running.connect() as connection:
+        connection.sendall(GET % b"good" + wrong + GET % b"bad")
+        answers = rest(connection)
+    assert [part[:3] for part in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", b"%d" % status]
+    assert b"/good" in answers and b"/bad" not in answers
+
+
+def test_a_body_behind_an_early_answer_is_no_header(running: Running) -> None:
+    with running.connect() as connection:
+        connection.sendall(b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"/early"):
+            answer += connection.recv(65536)
+        connection.sendall(b"a" * 3000)
+        time.sleep(0.05)
+        connection.sendall(b"a" * 2000 + GET % b"next")
+        answers = rest(connection)
+    assert answers.startswith(b"HTTP/1.1 200 ") and answers.endswith(b"/next")
+    assert answers.count(b"HTTP/1.1") == 1
+
+
+def test_a_body_that_never_comes_behind_an_early_answer(running: Running) -> None:
+    with running.connect() as connection:
+        connection.sendall(b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\na")
+        assert rest(connection).endswith(b"/early")
+
+
+CHUNKED = b"POST /%s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "trailer",
+    [b"a: b\r\n" * 20_000, b"a: " + b"b" * 200_000, b"a: " + b"b" * 2000 + b"\r\n\r\n"],
+    ids=["lines", "line", "short"],
+)
+def test_what_follows_a_chunked_body_is_limited(running: Running, trailer: bytes) -> None:
+    with running.connect() as connection:
+        connection.sendall(CHUNKED % b"wait" + b"1\r\na\r\n0\r\n")
+        with suppress(ConnectionError):
+            for begin in range(0, len(trailer), 50_000):
+                connection.sendall(trailer[begin : begin + 50_000])
+        assert b"HTTP/1.1 200" not in rest(connection)
+
+
+def test_small_chunks_and_a_short_trailer(running: Running) -> None:
+    with running.connect() as connection:
+        for part in (CHUNKED % b"wait", b"1\r\na\r\n" * 20_000, b"0\r\na: b\r\n\r\n"):
+            connection.sendall(part)
+        assert rest(connection).endswith(b"20000")
+
+
+@pytest.mark.parametrize("paths", [[b"slow"], [b"slow", b"second"]])
+def test_a_client_that_only_reads_has_its_answers(running: Running, paths: list[bytes]) -> None:
+    with running.connect() as connection:
+        connection.sendall(b"".join(GET % path for path in paths))
+        connection.shutdown(socket.SHUT_WR)
+        answers = rest(connection)
+    if len(paths) == 1:  # otherwise the server reads nothing more until the first answer
+        assert answers.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
+    assert [part.split(b"\r\n\r\n/")[1] for part in answers.split(b"HTTP/1.1 200 ")[1:]] == paths
+
+
+def test_a_client_that_has_gone_is_noticed(running: Running) -> None:
+    with running.connect() as connection:
+        connection.sendall(GET % b"forever")
+        wait_until(lambda: len(running.connections.open) == 1)
+    wait_until(lambda: not running.connections.open)
 
 
 def test_more_connections_than_allowed(running: Running) -> None:
