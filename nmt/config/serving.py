@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,8 @@ from nmt.config.commands import folders
 from nmt.config.decoding import DecodingConfig
 from nmt.config.schema import path_field, registered_name
 from nmt.errors import UserError
+
+_ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?")
 
 
 @dataclass
@@ -29,6 +32,11 @@ class LimitsConfig(Section, key="limits."):
     waiting_sentences: int = bounded(10_000, between(1, 100_000_000))
     """Most sentences that wait for translation. If a request does not fit, the answer is 503 with
     Retry-After."""
+    work: int = bounded(2_000_000, between(1, 1 << 50))
+    """Largest work of a request: its characters times the hypotheses of the beam, and once more for each
+    translation in which tags are placed. More has the answer 413."""
+    waiting_work: int = bounded(10_000_000, between(1, 1 << 50))
+    """Largest work of all requests that wait. If a request does not fit, the answer is 503."""
     connections: int = bounded(512, between(1, 1_000_000))
     """Most open connections. A further one has the answer 503 and is closed."""
     header_bytes: int = bounded(32_768, between(1024, 1 << 20))
@@ -67,6 +75,9 @@ class ServeConfig(Section, refused=disabled.REFUSED_IN_SERVING):
     """Text file with the key that every translation request must have as `api_key`. null: no key."""
     api_key_variable: str | None = None
     """Environment variable with the key, in place of `api_key_file`."""
+    terminology: str | None = path_field("file", None)
+    """File of lines `source term<TAB>target term`. The terms of all texts are translated as in the file. A
+    request may have further ones. See docs/serving.md. null: none."""
     cors_origins: list[str] = field(default_factory=list)
     """Web sites whose pages may use the server, such as `[https://example.org]`; `["*"]`: all of them."""
     batch_wait_ms: float = bounded(3.0, between(0, 10_000))
@@ -93,5 +104,19 @@ class ServeConfig(Section, refused=disabled.REFUSED_IN_SERVING):
     def __post_init__(self) -> None:
         super().__post_init__()
         folders("model_dir", self.model_dir)
+        for origin in self.cors_origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise UserError(
+                    f"cors_origins={shortened(origin)}: must be as browsers send it: a scheme and a host in "
+                    "lower case, without a path, such as https://example.org or http://localhost:3000; or *."
+                )
+            if (
+                origin.startswith("https:")
+                and origin.endswith(":443")
+                or (origin.startswith("http:") and origin.endswith(":80"))
+            ):
+                raise UserError(
+                    f"cors_origins={shortened(origin)}: browsers leave out the usual port. Remove it."
+                )
         if not self.host or not self.host.isprintable() or " " in self.host:
             raise UserError(f"host={shortened(self.host)}: must be an address or a name, such as 127.0.0.1.")

@@ -54,6 +54,8 @@ _FORMAT = (
     r"%(?:\([^()%\s]++\)|\d{1,3}\$)?[-+#0]{0,4}(?:\d{1,9}|\*)?(?:\.\d{0,9})?(?:hh|h|ll|l|L|q|j|z|t)?"
     r"[sdifuxXoeEgGcprR@](?![A-Za-z0-9])"
 )
+TAG = re.compile(_TAG)
+"""XML and HTML tags, and comments."""
 STRING = re.compile("|".join((_URL, _EMAIL, _TAG, _VARIABLE, _FORMAT, _OWN)))
 """The strings that are replaced. A URL may have punctuation at its end that `find` does not include."""
 _NUMBER = re.compile(r"(?<!\d)\d++(?:[.,:/'’٫٬\u00a0\u202f\u2013-]\d++)*+")

@@ -66,6 +66,11 @@ class Placeholders:
         self._target_pieces = target_pieces
         self._processor = CopyPlaceholders(CopyOptions(ids[0], len(ids))) if self._enabled else None
 
+    @property
+    def enabled(self) -> bool:
+        """Whether strings are replaced."""
+        return self._enabled
+
     def masked(self, lines: Sequence[str]) -> list[Masked]:
         """Replaces the strings of lines."""
         if not self._enabled:

@@ -41,6 +41,12 @@ class Terminology:
                 lengths.append(len(parts))
                 lengths.sort(reverse=True)
 
+    @classmethod
+    def of(cls, terms: Iterable[tuple[str, str]], base: Terminology | None = None) -> Terminology:
+        """Returns terms, each a source and a target term, and those of `base` with other source terms."""
+        own = {tuple(split_words(source)): target for source, target in terms}
+        return cls({**(base._terms if base is not None else {}), **own})
+
     def targets(self, line: str) -> list[str]:
         """Returns the target terms of the source terms in a line.
 

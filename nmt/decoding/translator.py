@@ -67,6 +67,11 @@ class Translator:
             option, tags = self.config.split_sentences, tuple(tokenizer.source_symbols)
             self._splitter = Splitter(facts, option, tags, self._num_tokens, searcher.max_source_tokens)
 
+    @property
+    def has_placeholders(self) -> bool:
+        """Whether the model copies URLs, tags and variables by placeholders."""
+        return self._placeholders.enabled
+
     def with_options(self, config: DecodingConfig) -> Translator:
         """Returns a translator with other options, but the same `mbr`, and the same models, not loaded again.
 

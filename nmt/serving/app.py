@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,12 +20,21 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from nmt.config import ServeConfig
+from nmt.serving.bodies import read_fields
 from nmt.serving.documentation import PAGE_HEADERS, description, documentation, read_template
+from nmt.serving.documents import FORMATS, FileRequest, TranslatedFiles, read_file
 from nmt.serving.metrics import VANISHED, Metrics
-from nmt.serving.requests import answer, read_body, read_request
+from nmt.serving.requests import TranslateRequest, answer, read_request, read_text
 from nmt.serving.service import Service
 
+if TYPE_CHECKING:
+    from nmt.decoding.translation import Translation
+
+T = TypeVar("T")
+
 _DRAINED = 64  # largest bodies: bytes of a refused body that are read, so that its client reads the answer
+_FRONTEND_MS = 500  # LibreTranslate's milliseconds before its page translates
+_HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 _SAFE = {"x-content-type-options": "nosniff", "cache-control": "no-store", "referrer-policy": "no-referrer"}
 _NO_ROUTE = {
     404: "There is no such page. /docs lists all pages.",
@@ -54,6 +65,7 @@ class App:
         lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None,
     ) -> None:
         self._service, self._limits, self._key, self._metrics = service, config.limits, key, metrics
+        self._files = TranslatedFiles(config.limits.held_bytes)
         self._body_bytes = 0  # of all requests that are read or translated
         self.draining = False
         limits = config.limits
@@ -64,7 +76,11 @@ class App:
             "charLimit": limits.characters,
             "alternatives": limits.alternatives,
             "attentionCharLimit": limits.attention_characters if service.has_attention else 0,
-            "supportedFilesFormat": [],
+            "frontendTimeout": _FRONTEND_MS,
+            "suggestions": False,
+            "filesTranslation": True,
+            "supportedFilesFormat": [*FORMATS],
+            "language": service.first_languages(),
         }
         page, docs = read_template("page.html"), documentation(openapi)
         answers: dict[str, Callable[[], Response]] = {
@@ -75,6 +91,7 @@ class App:
             "/metrics": self._figures,
             "/docs": lambda: HTMLResponse(docs, headers=PAGE_HEADERS),
             "/openapi.json": lambda: _json(openapi),
+            "/spec": lambda: _json(openapi),  # the path of LibreTranslate
         }
         cors: dict[str, Any] = {
             "allow_origins": config.cors_origins,
@@ -83,39 +100,96 @@ class App:
         }
         self.asgi = Starlette(
             routes=[
-                Route("/translate", self._translate, methods=["POST"]),
+                self._posted("/translate", lambda fields: read_request(fields, limits), self._translate),
+                self._posted(
+                    "/translate_file", lambda fields: read_file(fields, limits), self._translate_file
+                ),
+                self._posted("/detect", read_text, self._detect),
+                self._posted("/suggest", lambda fields: None, self._suggest),
+                Route("/download_file/{key}", self._download),
                 *(Route(path, self._counted(path, respond)) for path, respond in answers.items()),
             ],
             middleware=[Middleware(CORSMiddleware, **cors)] if config.cors_origins else [],
             exception_handlers={HTTPException: self._http_error, Exception: self._bug},
             lifespan=lifespan,
         )
+        self.asgi.router.redirect_slashes = False  # it would redirect to the host that the client names
 
-    async def _translate(self, request: Request) -> Response:
-        start, status = time.monotonic(), 500
-        try:
-            with self._counted_bytes() as count:
-                body = await self._body(request, count)
-                fields = read_body(body, request.headers.get("content-type", ""))
-                if not allowed(fields.get("api_key"), self._key):
-                    raise HTTPException(
-                        403, "api_key: is missing or wrong. Ask the operator of the server for one."
-                    )
-                translation = read_request(fields, self._limits)
-                results = await self._service.translate(translation, lambda: _vanished(request))
-            content = answer(translation, results)
-            characters = sum(map(len, translation.lines))
-            self._metrics.translated(len(results), sum(result.num_tokens for result in results), characters)
-            status = 200
-            return _json(content)
-        except HTTPException as error:
-            status = error.status_code
-            return _error(status, error.detail)
-        except ClientDisconnect:
-            status = VANISHED
-            return Response(status_code=400)  # nobody reads it
-        finally:
-            self._metrics.request("/translate", status, time.monotonic() - start)
+    async def _translate(self, request: Request, parsed: TranslateRequest) -> Response:
+        results, detection = await self._translations(request, parsed)
+        return _json(answer(parsed, results, detection))
+
+    async def _translate_file(self, request: Request, parsed: FileRequest) -> Response:
+        results, _ = await self._translations(request, parsed.request)
+        text = answer(parsed.request, results)["translatedText"]
+        path = f"/download_file/{self._files.add(parsed.name, text)}"
+        host = request.headers.get("host", "")
+        return _json({"translatedFileUrl": f"http://{host}{path}" if _HOST.fullmatch(host) else path})
+
+    async def _detect(self, request: Request, text: str) -> Response:
+        return _json(await self._service.detect(text))
+
+    async def _suggest(self, request: Request, parsed: None) -> Response:
+        raise HTTPException(403, "Suggestions are disabled on this server.")  # the words of LibreTranslate
+
+    async def _translations(
+        self, request: Request, parsed: TranslateRequest
+    ) -> tuple[Sequence[Translation], Mapping[str, Any] | None]:
+        known, detection = await self._service.with_source(parsed)
+        results = await self._service.translate(known, lambda: _vanished(request))
+        tokens = sum(result.num_tokens for result in results)
+        self._metrics.translated(len(results), tokens, parsed.num_characters)
+        return results, detection
+
+    async def _download(self, request: Request) -> Response:
+        file = self._files.get(request.path_params["key"])
+        self._metrics.request("/download_file", 404 if file is None else 200)
+        if file is None:
+            return _error(404, "There is no such file, or it is not retained any more.")
+        name, content = file
+        disposition = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+        headers = {**_SAFE, "content-disposition": disposition}
+        return Response(content, headers=headers, media_type="application/octet-stream")
+
+    def _posted(
+        self,
+        path: str,
+        read: Callable[[Mapping[str, Any]], T],
+        respond: Callable[[Request, T], Awaitable[Response]],
+    ) -> Route:
+        """Returns the route of a path with fields, which `read` checks, and to which `respond` answers."""
+
+        async def endpoint(request: Request) -> Response:
+            start, status = time.monotonic(), 500
+            try:
+                with self._counted_bytes() as count:
+                    body = await self._body(request, count)
+                    parsed = read(self._fields(request, body))  # unknown fields are not held any longer
+                    del body
+                    response = await respond(request, parsed)
+                status = 200
+                return response
+            except HTTPException as error:
+                status = error.status_code
+                return _error(status, error.detail)
+            except ClientDisconnect:
+                status = VANISHED
+                return Response(status_code=400)  # nobody reads it
+            finally:
+                self._metrics.request(path, status, time.monotonic() - start)
+
+        return Route(path, endpoint, methods=["POST"])
+
+    def _fields(self, request: Request, body: bytes) -> dict[str, Any]:
+        """Returns the fields of a request.
+
+        Raises:
+            HTTPException: the body is not valid (400, 415), or the key is missing or wrong (403).
+        """
+        fields = read_fields(body, request.headers.get("content-type", ""), request.scope["query_string"])
+        if not allowed(fields.get("api_key"), self._key):
+            raise HTTPException(403, "api_key: is missing or wrong. Ask the operator of the server for one.")
+        return fields
 
     @contextmanager
     def _counted_bytes(self) -> Iterator[Callable[[int], bool]]:

@@ -2,8 +2,9 @@
 
 A request is a *ticket* with one or more lines, each a sentence of it. Tickets wait in the order of their
 arrival. A batch has one set of options: a free thread takes the lines of the oldest ticket and of others with
-the same options. If a ticket has more lines than a batch takes, it returns to the end of the queue, so that a
-long text does not block the short ones behind it.
+the same options, until the batch has its largest number of lines or its largest work. A thread can't be
+stopped, so this bounds the time that others wait for a batch. If a ticket has more lines than a batch takes,
+it returns to the end of the queue, so that a long text does not block the short ones behind it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Closed(Exception):
 
 @dataclass(eq=False)
 class Ticket:
-    """The lines of a request, and their results.
+    """The lines of a request, the work of each (see `ServedModel.work`), and their results.
 
     `future` has the result of each line, in order, or the exception of a batch that had lines of this ticket.
     `Batcher.cancel` cancels it.
@@ -44,6 +45,7 @@ class Ticket:
 
     lines: Sequence[str]
     options: SearchOptions
+    work: Sequence[int] = ()
     future: Future[list[Translation]] = field(default_factory=Future, init=False)
     _results: dict[int, Translation] = field(default_factory=dict, init=False)
     _taken: int = field(default=0, init=False)  # lines that batches have taken
@@ -51,6 +53,7 @@ class Ticket:
 
     def __post_init__(self) -> None:
         assert self.lines, "a ticket has one or more lines"
+        self.work = self.work or [1] * len(self.lines)
 
 
 class Batcher:
@@ -59,6 +62,7 @@ class Batcher:
     Args:
         model: closed by `close`.
         max_waiting: the largest number of lines that wait.
+        max_work: the largest work of the lines that wait.
         wait: seconds that the oldest ticket waits for others before a free thread takes it.
         observe: called with the number of lines and the seconds of every translated batch.
     """
@@ -68,13 +72,15 @@ class Batcher:
         model: ServedModel,
         *,
         max_waiting: int,
+        max_work: float = math.inf,
         wait: float = 0.0,
         observe: Callable[[int, float], None] = lambda lines, seconds: None,
     ) -> None:
         self._model, self._observe = model, observe
-        self._max_waiting, self._wait = max_waiting, wait
+        self._max_waiting, self._max_work, self._wait = max_waiting, max_work, wait
         self._queue: dict[Ticket, None] = {}  # the oldest first
         self._waiting = 0  # lines
+        self._work = 0  # of these lines
         self._free = 0  # threads that wait for lines
         self._closed = False
         self._changed = threading.Condition()
@@ -100,8 +106,14 @@ class Batcher:
         with self._changed:
             if self._closed:
                 raise Closed
-            if self._waiting + len(ticket.lines) > self._max_waiting:
+            work = sum(ticket.work)
+            if (
+                self._waiting + len(ticket.lines) > self._max_waiting
+                or self._queue
+                and self._work + work > self._max_work
+            ):
                 raise QueueFull
+            self._work += work
             ticket._since = time.monotonic()
             self._waiting += len(ticket.lines)
             self._queue[ticket] = None
@@ -131,6 +143,7 @@ class Batcher:
         if ticket in self._queue:
             del self._queue[ticket]
             self._waiting -= len(ticket.lines) - ticket._taken
+            self._work -= sum(ticket.work[ticket._taken :])
 
     def _run(self) -> None:
         """Translates batch after batch until the batcher is closed and nothing waits."""
@@ -168,16 +181,24 @@ class Batcher:
         share = math.ceil(self._waiting / max(self._free, 1))
         room = min(self._model.batch_size(options), max(share, _FEWEST))
         batch: list[tuple[Ticket, int]] = []
+        work, most = 0, self._model.batch_work
         group = (ticket for ticket in self._queue if ticket.options == options)
         for ticket in [*itertools.islice(group, room)]:
-            begin = ticket._taken
-            ticket._taken = min(begin + room - len(batch), len(ticket.lines))
-            batch += [(ticket, line) for line in range(begin, ticket._taken)]
-            del self._queue[ticket]
-            if ticket._taken < len(ticket.lines):
-                self._queue[ticket] = None
-            if len(batch) == room:
+            while ticket._taken < len(ticket.lines) and len(batch) < room:
+                more = ticket.work[ticket._taken]
+                if batch and work + more > most:
+                    break
+                work += more
+                batch.append((ticket, ticket._taken))
+                ticket._taken += 1
+            is_rest = ticket._taken < len(ticket.lines)
+            if not is_rest or batch[-1][0] is ticket:
+                del self._queue[ticket]
+                if is_rest:
+                    self._queue[ticket] = None
+            if is_rest or len(batch) == room:
                 break
+        self._work -= work
         self._waiting -= len(batch)
         return batch
 

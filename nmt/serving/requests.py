@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.exceptions import HTTPException
 
 from nmt.config.serving import LimitsConfig
+from nmt.copying.strings import TAG
 from nmt.decoding.translation import problems
+from nmt.serving.html import HtmlText
 from nmt.serving.served_models import SearchOptions
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import ScoredText, Translation
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
-_FIELDS = 10_000  # most fields of a form
+_MOST_TERMS = 1000
+_SAMPLE = 1000  # characters from which a language is detected
+_SAMPLE_LINES = 50
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,19 @@ class Text:
         return "".join(line + end for line, end in zip(lines, self.ends, strict=True))
 
 
+class Lines(Protocol):
+    """A text as lines, none or more, that can be joined again."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The lines to translate."""
+        ...
+
+    def joined(self, lines: Sequence[str]) -> str:
+        """Returns the text with other lines, such as translations."""
+        ...
+
+
 @dataclass(frozen=True)
 class TranslateRequest:
     """A request of translations; the answer has the score of every line if `scores` is set.
@@ -56,70 +73,23 @@ class TranslateRequest:
         is_list: whether the client gave a list, so that the answer has lists, too.
         source: code of the source language; None or `auto`: any.
         target: code of the target language; None: any.
+        num_characters: of all texts, as the client gave them.
+        sample: the beginning of the texts, for the detection of their language.
     """
 
-    texts: Sequence[Text]
+    texts: Sequence[Lines]
     is_list: bool
     source: str | None
     target: str | None
     options: SearchOptions
     scores: bool
+    num_characters: int = 0
+    sample: str = ""
 
     @property
     def lines(self) -> list[str]:
         """The lines of all texts."""
         return [line for text in self.texts for line in text.lines]
-
-
-def read_body(body: bytes, content_type: str) -> dict[str, Any]:
-    """Returns the fields of a body: a JSON object, or a form. Without a Content-Type the body is JSON.
-
-    Raises:
-        HTTPException: the body is not valid (400), or has another type (415).
-    """
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind == "application/x-www-form-urlencoded":
-        return _read_form(body)
-    if kind not in ("", "application/json", "text/json", "text/plain"):
-        raise HTTPException(
-            415,
-            f"Content-Type {kind[:80]!a} is not supported. Use application/json or "
-            "application/x-www-form-urlencoded.",
-        )
-    try:
-        fields = json.loads(body.decode(), parse_constant=_not_json)
-    except UnicodeDecodeError:
-        raise HTTPException(400, "The body is not valid UTF-8.") from None
-    except RecursionError:
-        raise HTTPException(400, "The body is not valid JSON: it is nested too deeply.") from None
-    except ValueError as error:
-        raise HTTPException(400, f"The body is not valid JSON: {error}.") from None
-    if not isinstance(fields, dict):
-        raise HTTPException(400, 'The body must be a JSON object, such as {"q": "text"}.')
-    return fields
-
-
-def _not_json(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _read_form(body: bytes) -> dict[str, Any]:
-    try:
-        pairs = parse_qsl(
-            body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS, separator="&"
-        )
-    except UnicodeDecodeError:
-        raise HTTPException(400, "The form is not valid UTF-8.") from None
-    except ValueError:
-        raise HTTPException(400, f"The form has more than {_FIELDS:,} fields.") from None
-    fields: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in fields and name == "q":
-            before = fields["q"]
-            fields["q"] = [*before, value] if isinstance(before, list) else [before, value]
-        else:
-            fields[name] = value
-    return fields
 
 
 def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRequest:
@@ -131,17 +101,45 @@ def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRe
     """
     value = fields.get("q")
     if value is None:
-        raise HTTPException(400, "q: is missing. Give the text to translate.")
+        raise HTTPException(400, "Invalid request: missing q parameter")  # the words of LibreTranslate
     is_list = isinstance(value, list)
     texts = [_unicode("q", text) for text in (value if is_list else [value])]
-    if (form := _text(fields, "format")) not in (None, "text"):
-        raise HTTPException(400, f"format: {form[:40]!a} is not supported. Use text.")
+    form = (_text(fields, "format") or "text").lower()
+    if form not in ("text", "html"):
+        raise HTTPException(400, f"format: {form[:40]!a} is not supported. Use text or html.")
+    reader = HtmlText.of if form == "html" else Text.of
+    return read_texts(texts, reader, fields, limits, is_list=is_list, markup=form == "html")
+
+
+def read_text(fields: Mapping[str, Any]) -> str:
+    """Returns the beginning of the field `q`, a text or a list of texts, whose language is to be detected.
+
+    Raises:
+        HTTPException: the field is missing or wrong (400).
+    """
+    value = fields.get("q")
+    if not value:
+        raise HTTPException(400, "Invalid request: missing q parameter")
+    texts = [_unicode("q", text) for text in (value if isinstance(value, list) else [value])]
+    return sample_of([Text.of(text) for text in texts[:_SAMPLE_LINES]])
+
+
+def read_texts(
+    texts: Sequence[str],
+    reader: Callable[[str], Lines],
+    fields: Mapping[str, Any],
+    limits: LimitsConfig,
+    *,
+    is_list: bool = False,
+    markup: bool = False,
+) -> TranslateRequest:
+    """Returns a checked request for texts, which `reader` divides into lines; see `read_request`."""
     characters = sum(map(len, texts))
     if characters > limits.characters:
         raise HTTPException(
             413, f"q: has {characters:,} characters, and at most {limits.characters:,} are allowed."
         )
-    split = [Text.of(text) for text in texts]
+    split = [reader(text) for text in texts]
     lines = sum(len(text.lines) for text in split)
     if lines > limits.sentences:
         raise HTTPException(413, f"q: has {lines:,} lines, and at most {limits.sentences:,} are allowed.")
@@ -163,9 +161,50 @@ def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRe
             length_penalty=penalty,
             nbest=1 + (_integer(fields, "alternatives", 0, limits.alternatives) or 0),
             attention=attention,
+            markup=markup,
+            terms=_terms(fields.get("terminology")),
         ),
         scores=_truth(fields, "scores"),
+        num_characters=characters,
+        sample=sample_of(split),
     )
+
+
+def sample_of(texts: Sequence[Lines]) -> str:
+    """Returns the beginning of texts, without the marks of their tags."""
+    lines = itertools.islice((line for text in texts for line in text.lines), _SAMPLE_LINES)
+    return TAG.sub("", " ".join(line[:_SAMPLE] for line in lines))[:_SAMPLE]
+
+
+def _terms(value: Any) -> tuple[tuple[str, str], ...]:
+    """Returns the terms of a request: an object of source terms and target terms, which a form has as JSON.
+
+    Raises:
+        HTTPException: the field has another form, or too many terms (400).
+    """
+    wrong = HTTPException(400, 'terminology: must be an object, such as {"source term": "target term"}.')
+    if isinstance(value, str):
+        if not value:
+            return ()
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise wrong from None
+    if value is None:
+        return ()
+    if not isinstance(value, dict):
+        raise wrong
+    if len(value) > _MOST_TERMS:
+        raise HTTPException(
+            400, f"terminology: has {len(value):,} terms. At most {_MOST_TERMS:,} are allowed."
+        )
+    terms = []
+    for source, target in value.items():
+        source, target = _unicode("terminology", source).strip(), _unicode("terminology", target).strip()
+        if not source or not target or "\n" in target:
+            raise HTTPException(400, "terminology: a term must not be blank, and must be one line.")
+        terms.append((source, target))
+    return tuple(sorted(terms))
 
 
 def _unicode(name: str, value: Any) -> str:
@@ -229,8 +268,15 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-def answer(request: TranslateRequest, results: Sequence[Translation]) -> dict[str, Any]:
-    """Returns the JSON object for the client, from the translation of each line of all texts, in order."""
+def answer(
+    request: TranslateRequest,
+    results: Sequence[Translation],
+    detection: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Returns the JSON object for the client, from the translation of each line of all texts, in order.
+
+    `detection` is the detected language, if the client has asked for it by `source=auto`.
+    """
     remaining = iter(results)
     texts = [(text, [next(remaining) for _ in text.lines]) for text in request.texts]
     attention = request.options.attention
@@ -238,7 +284,10 @@ def answer(request: TranslateRequest, results: Sequence[Translation]) -> dict[st
     if request.options.nbest > 1:
         # Best first: the second of each line, the third, and so on.
         fields["alternatives"] = [
-            [_ranked(text, lines, rank) for rank in range(1, max(len(line.hypotheses) for line in lines))]
+            [
+                _ranked(text, lines, rank)
+                for rank in range(1, max((len(line.hypotheses) for line in lines), default=1))
+            ]
             for text, lines in texts
         ]
     if request.scores or attention:
@@ -247,12 +296,14 @@ def answer(request: TranslateRequest, results: Sequence[Translation]) -> dict[st
         [problem for number, line in enumerate(lines, 1) for problem in problems(line, number)]
         for _, lines in texts
     ]
+    if detection is not None:
+        fields["detectedLanguage"] = [detection] * len(texts)
     if any(warnings):
         fields["warnings"] = warnings
     return {name: values if request.is_list else values[0] for name, values in fields.items()}
 
 
-def _ranked(text: Text, lines: Sequence[Translation], rank: int) -> str:
+def _ranked(text: Lines, lines: Sequence[Translation], rank: int) -> str:
     """Returns the translation of a text with this rank; a line with fewer translations has its best one."""
     return text.joined([line.hypotheses[rank if rank < len(line.hypotheses) else 0].text for line in lines])
 

@@ -20,6 +20,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nmt.config import DecodingConfig, ServeConfig, folders
+from nmt.copying.aligned_tags import proportional_links, removed_tags, with_tags
+from nmt.copying.strings import TAG
+from nmt.decoding.searcher import SearchRequest
+from nmt.decoding.terminology import Terminology, load_terminology
 from nmt.errors import UserError
 from nmt.interop import ENGINES
 from nmt.runtime.workers import WorkerPool
@@ -34,6 +38,8 @@ _PLAIN: dict[str, Any] = {
     "mbr": None,
     "nbest": 1,
 }  # a request chooses the number of translations
+_BATCH_CHARACTERS = 400  # of each line of a full batch: the largest work of a batch, about a second on a CPU
+_OVERHEAD = 20  # characters that a short line counts more
 _ATTENTION_LINES = 8  # of a batch with attention, whose results need much memory
 
 
@@ -48,6 +54,10 @@ class SearchOptions:
     length_penalty: float | None = None
     nbest: int = 1
     attention: bool = False
+    markup: bool = False
+    """Whether the tags of lines must be tags in their translations."""
+    terms: tuple[tuple[str, str], ...] = ()
+    """Source terms and their required translations."""
 
 
 _Job = tuple[Sequence[str], SearchOptions]
@@ -62,16 +72,27 @@ class ServedModel:
         target_lang: code of the target language.
         threads: the number of threads whose calls the translator computes side by side, if it does not need
             worker processes for this.
+        terminology: required translations of terms; None: none.
 
     Attributes:
         threads: the number of threads that may call `translate` at the same time.
         has_attention: whether translations can have attention.
+        has_terms: whether translations can have required terms.
     """
 
-    def __init__(self, translator: Translator, source_lang: str, target_lang: str, threads: int) -> None:
+    def __init__(
+        self,
+        translator: Translator,
+        source_lang: str,
+        target_lang: str,
+        threads: int,
+        terminology: Terminology | None = None,
+    ) -> None:
         self.source_lang, self.target_lang = source_lang, target_lang
         self.has_attention = translator.searcher.has_attention
-        self._default = translator
+        self._default, self._terminology = translator, terminology
+        self.has_terms = _can(translator, SearchRequest(), constraints=True)
+        self._aligns = _can(translator, SearchRequest(alignments=True), constraints=False)
         self._translator = lru_cache(maxsize=32)(
             lambda options: translator.with_options(decoding_of(translator.config, options))
         )
@@ -99,6 +120,25 @@ class ServedModel:
         """Returns the largest number of lines of a call with these options."""
         size = decoding_of(self._default.config, options).sentences_per_batch
         return min(size, _ATTENTION_LINES) if options.attention else size
+
+    @property
+    def batch_work(self) -> int:
+        """The work after which a batch is complete; a single line may exceed it."""
+        config = self._default.config
+        return config.sentences_per_batch * _BATCH_CHARACTERS * config.beam_size
+
+    def work(self, lines: Sequence[str], options: SearchOptions) -> list[int]:
+        """Returns an estimate of the work of each line: the number of characters times that of hypotheses.
+
+        A line with tags is searched again for each of its translations, to place them. A search with
+        required terms has about twice the work.
+        """
+        beam_size = decoding_of(self._default.config, options).beam_size
+        factor = beam_size * (2 if options.terms or self._terminology else 1)
+        return [
+            (len(line) + _OVERHEAD) * factor * (1 + (options.nbest if TAG.search(line) else 0))
+            for line in lines
+        ]
 
     def divide(self, lines: Sequence[str]) -> Sequence[Parts]:
         """Divides lines into the parts that `translate` translates one by one."""
@@ -135,13 +175,47 @@ class ServedModel:
 
     def _work(self, job: _Job) -> Sequence[Translation]:
         lines, options = job
-        return self._translator(options).translate_parts(lines, attention=options.attention)
+        translator = self._translator(replace(options, markup=False, terms=()))
+        terminology = self._terminology
+        if options.terms:
+            terminology = Terminology.of(options.terms, terminology)
+        terms = None if terminology is None else terminology.targets
+        if not options.markup or translator.has_placeholders:
+            return translator.translate_parts(lines, attention=options.attention, terminology=terms)
+        bare, elements = zip(*map(removed_tags, lines), strict=True)
+        aligned = self._aligns and not options.attention and any(elements)
+        found = translator.translate_parts(
+            bare, attention=options.attention, alignments=aligned, terminology=terms
+        )
+        return [
+            replace(
+                translation,
+                hypotheses=tuple(
+                    replace(
+                        one,
+                        text=with_tags(one.text, tags, one.alignment or proportional_links(line, one.text)),
+                        alignment=(),
+                    )
+                    for one in translation.hypotheses
+                ),
+            )
+            for translation, line, tags in zip(found, bare, elements, strict=True)
+        ]
 
     def _set_up(self) -> Callable[[_Job], Sequence[Translation]]:
         """Runs in a worker process."""
         close_connections()
         torch.set_num_threads(1)
         return self._work
+
+
+def _can(translator: Translator, request: SearchRequest, *, constraints: bool) -> bool:
+    """Returns whether the searcher of a translator can answer a request."""
+    try:
+        translator.searcher.prepare(request, constraints=constraints)
+    except UserError:
+        return False
+    return True
 
 
 _FIRST: _Job = (["a"], SearchOptions())  # the first call takes longer than later ones
@@ -163,6 +237,13 @@ def load_served_models(config: ServeConfig) -> list[ServedModel]:
     """
     engine = ENGINES.find(config.backend, f"backend={config.backend}")()
     engine.check(config)
+    terminology = None
+    if config.terminology is not None:
+        if len(folders("model_dir", config.model_dir)) > 1:
+            raise UserError(
+                f"terminology={config.terminology}: has the terms of one pair of languages. Give one model."
+            )
+        terminology = load_terminology(config.terminology)
     models: list[ServedModel] = []
     owners: dict[tuple[str, str], str] = {}
     try:
@@ -180,7 +261,10 @@ def load_served_models(config: ServeConfig) -> list[ServedModel]:
             decoding = replace(loaded.decoding, **(_changed(first, config) | _PLAIN))
             if decoding.split_sentences == "auto":  # a client sends any text, not the lines of a file
                 decoding = replace(decoding, split_sentences=True)
-            models.append(ServedModel(loaded.translator(decoding), *pair, loaded.threads))
+            model = ServedModel(loaded.translator(decoding), *pair, loaded.threads, terminology)
+            models.append(model)
+            if terminology is not None and not model.has_terms:
+                raise UserError(f"terminology={config.terminology}: needs backend=nmt.")
     except BaseException:
         for model in models:
             model.close()

@@ -149,6 +149,7 @@ def read_api_key(config: ServeConfig) -> str | None:
             key = read_text(path, _LONGEST_KEY).strip()
         if not key:
             raise UserError(f"api_key_file={config.api_key_file}: is empty. Write the key into it.")
+        _check_key(f"api_key_file={config.api_key_file}", key)
         return key
     if config.api_key_variable is not None:
         key = os.environ.get(config.api_key_variable, "").strip()
@@ -157,5 +158,12 @@ def read_api_key(config: ServeConfig) -> str | None:
                 f"api_key_variable={config.api_key_variable}: this environment variable is not set or is "
                 "empty. Set it to the key."
             )
+        _check_key(f"api_key_variable={config.api_key_variable}", key)
         return key
     return None
+
+
+def _check_key(name: str, key: str) -> None:
+    """Raises `UserError` if no client could send the key."""
+    if not key.isprintable():  # a lone surrogate stands for a byte that is not UTF-8
+        raise UserError(f"{name}: the key must be one line of visible characters in UTF-8. Give another one.")

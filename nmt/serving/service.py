@@ -6,7 +6,8 @@ Its methods run in the event loop; only translating threads translate.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
@@ -16,6 +17,7 @@ from nmt.config.serving import LimitsConfig
 from nmt.errors import UserError
 from nmt.languages import distance, language_of
 from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
+from nmt.serving.detection import detected
 from nmt.serving.documentation import read_template
 from nmt.serving.requests import TranslateRequest
 from nmt.serving.served_models import ServedModel
@@ -44,7 +46,13 @@ class Service:
     ) -> None:
         self._limits = limits
         self._batchers = {
-            model: Batcher(model, max_waiting=limits.waiting_sentences, wait=wait, observe=observe)
+            model: Batcher(
+                model,
+                max_waiting=limits.waiting_sentences,
+                max_work=limits.waiting_work,
+                wait=wait,
+                observe=observe,
+            )
             for model in models
         }
 
@@ -74,6 +82,45 @@ class Service:
             for code, codes in sorted(targets.items())
         ]
 
+    def first_languages(self) -> dict[str, Any]:
+        """Returns the languages of the first model in the form of LibreTranslate's settings."""
+        first = next(iter(self._batchers))
+        codes = {"source": first.source_lang, "target": first.target_lang}
+        return {side: {"code": code, "name": language_name(code)} for side, code in codes.items()}
+
+    async def detect(self, text: str) -> list[Mapping[str, Any]]:
+        """Returns the languages that a text may be in, of those of the models; see `detected`."""
+        codes = [model.source_lang for model in self._batchers]
+        codes += [model.target_lang for model in self._batchers]
+        return await detected(text, [*dict.fromkeys(codes)])
+
+    async def with_source(
+        self, request: TranslateRequest
+    ) -> tuple[TranslateRequest, Mapping[str, Any] | None]:
+        """Returns a request with its detected language if its source is `auto`, and the detection.
+
+        If no model translates from that language, or the detector is missing, the only model that translates
+        into the target language is chosen.
+
+        Raises:
+            HTTPException: no model can be chosen (400).
+        """
+        if not is_auto(request.source):
+            return request, None
+        try:
+            detection = (await self.detect(request.sample))[0]
+        except HTTPException:
+            detection = None
+        if detection is not None and detection["confidence"]:
+            known = replace(request, source=detection["language"])
+            try:
+                self._model_of(known)
+            except HTTPException:
+                self._model_of(request)
+            else:
+                return known, detection
+        return request, detection
+
     async def translate(
         self, request: TranslateRequest, vanished: Callable[[], Awaitable[object]]
     ) -> Sequence[Translation]:
@@ -89,13 +136,22 @@ class Service:
         model, lines = self._model_of(request), request.lines
         if request.options.attention and not model.has_attention:
             raise HTTPException(400, "attention: the engine of this server has none.")
+        if request.options.terms and not model.has_terms:
+            raise HTTPException(400, "terminology: the engine of this server can't require terms.")
         if not lines:
             return []
         divided = model.divide(lines)
         parts = [text for parts in divided for text in parts.texts]
         if len(parts) > (most := self._limits.sentences):
             raise HTTPException(413, f"q: has {len(parts):,} sentences, and at most {most:,} are allowed.")
-        ticket = Ticket(parts, request.options)
+        work = model.work(parts, request.options)
+        if (total := sum(work)) > (most := self._limits.work):
+            raise HTTPException(
+                413,
+                f"The request has {total:,} characters times hypotheses, and at most {most:,} are allowed. "
+                "Give fewer texts, tags or alternatives, or a smaller beam_size.",
+            )
+        ticket = Ticket(parts, request.options, work)
         batcher = self._batchers[model]
         try:
             batcher.submit(ticket)
@@ -131,7 +187,8 @@ class Service:
         Raises:
             HTTPException: no model has these languages, or the request lacks one that decides (400).
         """
-        source, target = None if request.source == AUTO else request.source, request.target
+        source = None if is_auto(request.source) else request.source
+        target = request.target
         distances = {
             model: from_source + to_target
             for model in self._batchers
@@ -152,6 +209,11 @@ class Service:
         raise HTTPException(
             400, f"{name}: {(code or '')[:40]!a} is not supported. The server translates {pairs}."
         )
+
+
+def is_auto(source: str | None) -> bool:
+    """Returns whether a source language is left to the server."""
+    return source is not None and source.lower() == AUTO
 
 
 def _distance(wanted: str | None, offered: str) -> int | None:

@@ -78,7 +78,7 @@ def test_the_answers_are_those_of_the_command(server: Server, expected: dict[str
         urlencode({"q": text, "source": "auto"}).encode(),
         {"content-type": "application/x-www-form-urlencoded"},
     )
-    assert form.json == {"translatedText": joined}
+    assert form.json["translatedText"] == joined
     assert server.translate(q="").json == {"translatedText": ""}
     assert server.translate(q=[]).json == {"translatedText": []}
 
@@ -399,8 +399,8 @@ def test_several_models(server: Server, toy: Toy, trained: Path, tmp_path: Path)
     with serving(toy, tmp_path, f"model_dir=[{trained},{other}]", *ONE_THREAD) as both:
         [language, *_] = both.request("GET", "/languages").json
         assert language == {"code": "xx", "name": "xx", "targets": ["yy", "zz"], "tag": "xx"}
-        one = both.translate(q="ba", target="yy").json
-        assert one == both.translate(q="ba", source="auto", target="zz").json
+        one = both.translate(q="ba", target="yy").json["translatedText"]
+        assert one == both.translate(q="ba", source="auto", target="zz").json["translatedText"]
         answer = both.translate(q="ba", source="xx")
         assert (answer.status, answer.json) == (
             400,
@@ -422,11 +422,19 @@ def test_several_models(server: Server, toy: Toy, trained: Path, tmp_path: Path)
         ),
         (("model_dir=trained", "host=203.0.113.1"), "host=203.0.113.1: can't listen there: "),
         (("model_dir=trained", "api_key_file=none"), "api_key_file=none: there is no such file."),
+        (("model_dir=trained", "api_key_file=two-lines"), "api_key_file=two-lines: the key must be one line"),
+        (
+            ("model_dir=trained", "cors_origins=[https://example.org/]"),
+            "cors_origins=https://example.org/: must be as browsers send it",
+        ),
+        (("model_dir=trained", "terminology=none"), "terminology=none: there is no such file"),
+        (("model_dir=[trained,other]", "terminology=t"), "terminology=t: has the terms of one pair"),
         (("model_dir=trained", "decoding.samples=3"), "decoding.samples=3: is not available in nmt-serve."),
         (("model_dir=trained", "decoding.nbest=2"), "decoding.nbest=2: a request chooses its number"),
     ],
 )
 def test_wrong_options(toy: Toy, trained: Path, options: tuple[str, ...], message: str) -> None:
+    (toy.folder / "two-lines").write_text("open\nsesame\n")
     assert toy.refused("nmt-serve", "port=0", *options).startswith(message)
 
 

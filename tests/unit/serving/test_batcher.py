@@ -41,7 +41,11 @@ class Gate:
 def model(translate: Any, size: int, threads: int = 1) -> Any:
     """The attributes of a `ServedModel` that a batcher uses."""
     return SimpleNamespace(
-        translate=translate, batch_size=lambda options: size, threads=threads, close=lambda: None
+        translate=translate,
+        batch_size=lambda options: size,
+        batch_work=1000,
+        threads=threads,
+        close=lambda: None,
     )
 
 
@@ -51,6 +55,22 @@ def blocked(gate: Gate, size: int = 4, **options: Any) -> Batcher:
     batcher.submit(ticket(["first"]))
     assert gate.begun.wait(20)
     return batcher
+
+
+def test_a_batch_has_a_largest_work_and_a_queue_too() -> None:
+    gate = Gate()
+    batcher = blocked(gate, size=4, max_work=3000)
+    batcher.submit(Ticket(["a", "b", "c"], "a", [400, 500, 200]))
+    batcher.submit(Ticket(["d", "e"], "a", [1200, 100]))
+    with pytest.raises(QueueFull):
+        batcher.submit(Ticket(["f"], "a", [800]))
+    dropped = Ticket(["g"], "a", [600])
+    batcher.submit(dropped)
+    batcher.cancel(dropped)
+    batcher.submit(Ticket(["h"], "a", [600]))
+    gate.opened.set()
+    batcher.close()
+    assert [lines for lines, _ in gate.batches] == [["first"], ["a", "b"], ["d"], ["h", "c", "e"]]
 
 
 @given(TICKETS, st.integers(1, 7), st.integers(1, 3), st.sampled_from([0.0, 0.001]))

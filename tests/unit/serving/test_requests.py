@@ -14,7 +14,8 @@ from nmt.decoding.translation import ScoredText, TranslatedPart, Translation
 from nmt.errors import UserError
 from nmt.languages import language_of
 from nmt.serving.app import allowed
-from nmt.serving.requests import Text, answer, read_body, read_request
+from nmt.serving.bodies import read_body
+from nmt.serving.requests import Text, answer, read_request
 from nmt.serving.served_models import SearchOptions, decoding_of
 from nmt.serving.server import read_api_key
 from nmt.serving.service import NAMES, language_name
@@ -66,7 +67,8 @@ def test_bodies(body: bytes, kind: str, fields: dict[str, Any]) -> None:
         (b"q=%FF", FORM, 400, "not valid UTF-8"),
         (b"q=%s" % b"\xff", FORM, 400, "not valid UTF-8"),
         (b"a=1&" * 20_000, FORM, 400, "more than 10,000 fields"),
-        (b"q", "multipart/form-data; boundary=x", 415, "multipart/form-data"),
+        (b"q", "multipart/form-data; boundary=x", 400, "not a valid multipart form"),
+        (b"q", "text/csv", 415, "text/csv"),
     ],
 )
 def test_wrong_bodies(body: bytes, kind: str, status: int, words: str) -> None:
@@ -100,13 +102,13 @@ def test_the_fields_of_a_form_may_be_empty() -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "message"),
     [
-        ({}, 400, "q: is missing. Give the text to translate."),
+        ({}, 400, "Invalid request: missing q parameter"),
         ({"q": 1}, 400, "q: must be text or a list of texts, not a number."),
         ({"q": ["a", None]}, 400, "q: must be text or a list of texts, not null."),
         ({"q": "\ud800"}, 400, "q: is not valid Unicode: it contains half of a surrogate pair."),
         ({"q": "a", "source": 3}, 400, "source: must be text, not a number."),
         ({"q": "a", "target": ["de"]}, 400, "target: must be text, not a list."),
-        ({"q": "a", "format": "html"}, 400, "format: 'html' is not supported. Use text."),
+        ({"q": "a", "format": "xml"}, 400, "format: 'xml' is not supported. Use text or html."),
         ({"q": "a", "alternatives": 10}, 400, "alternatives: must be between 0 and 9."),
         ({"q": "a", "alternatives": -1}, 400, "alternatives: must be between 0 and 9."),
         ({"q": "a", "alternatives": 1.5}, 400, "alternatives: must be a whole number."),

@@ -21,12 +21,12 @@ class Killed:
     """A translator with two worker processes; the line `kill` kills that which translates it."""
 
     config = DecodingConfig()
-    searcher = SimpleNamespace(has_attention=False, num_processes=2)
+    searcher = SimpleNamespace(has_attention=False, num_processes=2, prepare=lambda *request, **more: None)
 
     def with_options(self, config: DecodingConfig) -> Killed:
         return self
 
-    def translate_parts(self, lines: Sequence[str], *, attention: bool) -> list[Any]:
+    def translate_parts(self, lines: Sequence[str], **options: Any) -> list[Any]:
         if "kill" in lines:
             os.kill(os.getpid(), signal.SIGKILL)
         return [line.upper() for line in lines]
@@ -67,8 +67,10 @@ def test_sentences_are_split_unless_the_model_or_the_command_line_says_otherwise
         chosen.append(decoding.split_sentences)
         return SimpleNamespace(
             config=decoding,
-            searcher=SimpleNamespace(has_attention=False, num_processes=1),
-            with_options=lambda config: SimpleNamespace(translate_parts=lambda lines, attention: []),
+            searcher=SimpleNamespace(
+                has_attention=False, num_processes=1, prepare=lambda *request, **more: None
+            ),
+            with_options=lambda config: SimpleNamespace(translate_parts=lambda lines, **options: []),
         )
 
     class Toy(Engine):

@@ -29,6 +29,8 @@ class Engine:
 
     threads = 2
     has_attention = False
+    has_terms = False
+    batch_work = 1 << 40
 
     def __init__(self, source_lang: str, target_lang: str) -> None:
         self.source_lang, self.target_lang = source_lang, target_lang
@@ -37,6 +39,9 @@ class Engine:
 
     def batch_size(self, options: SearchOptions) -> int:
         return 4
+
+    def work(self, lines: Sequence[str], options: SearchOptions) -> list[int]:
+        return [len(line) for line in lines]
 
     def divide(self, lines: Sequence[str]) -> Sequence[Parts]:
         return SPLITTER.divide(lines)

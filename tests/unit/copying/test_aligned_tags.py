@@ -1,0 +1,71 @@
+"""Tags that are placed by word links."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.copying.aligned_tags import proportional_links, removed_tags, with_tags
+
+
+@pytest.mark.parametrize(
+    ("line", "bare"),
+    [
+        ("A <b>dog</b> runs", "A dog runs"),
+        ("un<b>able</b>", "unable"),
+        ("A <img/> dog", "A dog"),
+        ("<i>A</i>", "A"),
+        ("plain", "plain"),
+    ],
+)
+def test_a_line_without_its_tags(line: str, bare: str) -> None:
+    assert removed_tags(line)[0] == bare
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "links", "expected"),
+    [
+        ("A <b>dog</b> runs", "Ein Hund rennt", [(0, 0), (1, 1), (2, 2)], "Ein <b>Hund</b> rennt"),
+        ("A <b>dog</b> runs", "Rennt Hund ein", [(2, 0), (1, 1), (0, 2)], "Rennt <b>Hund</b> ein"),
+        (
+            "A <b>black <i>dog</i></b> runs",
+            "Rennt Hund schwarzer ein",
+            [(3, 0), (2, 1), (1, 2), (0, 3)],
+            "Rennt <b><i>Hund</i> schwarzer</b> ein",
+        ),
+        # The words of b are apart: the longest run, or the first one
+        ("<b>Switch off</b> it", "Schalte es aus", [(0, 0), (2, 1), (1, 2)], "<b>Schalte</b> es aus"),
+        # A word without a link inside the run
+        ("<b>a b</b> c", "A x B C", [(0, 0), (1, 2), (2, 3)], "<b>A x B</b> C"),
+        ("a <img/> b", "B A", [(1, 0), (0, 1)], "<img/> B A"),
+        ("a b <img/>", "A B", [(0, 0), (1, 1)], "A B <img/>"),
+        ("a <b></b> c", "A C", [(0, 0), (1, 1)], "A <b></b>C"),
+        ("a <b>c <i></i></b> d", "A C D", [(0, 0), (1, 1), (2, 2)], "A <b>C<i></i></b> D"),
+        ("a </b> c <i>d", "A C D", [(0, 0), (1, 1), (2, 2)], "A </b> C <i>D"),
+        ("<b>a</b>", "", [], "<b></b>"),
+        ("<b>a</b> c", "A C", [], "A C<b></b>"),
+    ],
+)
+def test_tags_enclose_the_linked_words(
+    line: str, translation: str, links: list[tuple[int, int]], expected: str
+) -> None:
+    assert with_tags(translation, removed_tags(line)[1], links) == expected
+
+
+@given(
+    st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "<x/>", "a", "b c", " "]), max_size=14),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 6)), max_size=8),
+)
+def test_every_tag_is_there_once(parts: list[str], links: list[tuple[int, int]]) -> None:
+    bare, elements = removed_tags("".join(parts))
+    placed = with_tags("A B C D", elements, {target: (source, target) for source, target in links}.values())
+    assert sorted(re.findall("<[^>]*>", placed)) == sorted(part for part in parts if "<" in part)
+    assert re.sub("<[^>]*>", "", placed).split() == ["A", "B", "C", "D"]
+
+
+def test_links_without_attention_are_in_order() -> None:
+    assert proportional_links("a b c", "A B C D E F") == [(0, 0), (0, 1), (1, 2), (1, 3), (2, 4), (2, 5)]
+    assert proportional_links("", "A") == []
