@@ -149,6 +149,9 @@ class Automaton:
             if not any(_replaces(other, match) for other in ranked if other is not match):
                 useful.append(match)
         key = tuple(useful[:MAX_MATCHES])
+        if not any(map(_is_open, key)):
+            # Without it the next id might leave no match.
+            key = (*key[:-1], next(filter(_is_open, useful)))
         if key not in self._states:
             next_ids = {new for match in key for new in self._next_ids(match)}
             num_met = [self._num_met(match) for match in key]
@@ -169,6 +172,11 @@ class Automaton:
         for left, phrase in zip(match.left, self._phrases, strict=True):
             if left:
                 yield phrase[0]
+
+
+def _is_open(match: Match) -> bool:
+    """Returns whether any id may follow."""
+    return match.phrase < 0 and not match.is_fresh
 
 
 def _replaces(better: Match, match: Match) -> bool:

@@ -25,7 +25,7 @@ from toy_search import (
 )
 
 from nmt.decoding import search
-from nmt.decoding.constraints import Automaton, divided
+from nmt.decoding.constraints import MAX_MATCHES, Automaton, divided
 
 Ids = tuple[int, ...]
 
@@ -107,6 +107,17 @@ def test_a_million_matches_are_not_followed() -> None:
     for _ in range(automaton.size):
         state = automaton.next(state, 2)
     assert len(state.matches) <= 64 and state.progress > automaton.size // 2
+
+
+@pytest.mark.parametrize("continuing", [(), (5,), (8,)])
+def test_a_phrase_of_more_repetitions_than_matches(continuing: tuple[int, ...]) -> None:
+    phrase = [5] * (MAX_MATCHES + 2)
+    automaton = Automaton([phrase, [5, 5]], continuing)
+    state = automaton.start
+    for new in [*phrase[:-1], 8, 5, 5, 8]:
+        state = automaton.next(state, new)
+    assert automaton.unmet(phrase[:-1] + [8, 5, 5]) == [0]
+    assert automaton.unmet([*phrase, 9, 5, 5]) == []
 
 
 @settings(max_examples=60)
