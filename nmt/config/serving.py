@@ -13,7 +13,9 @@ from nmt.config.decoding import DecodingConfig
 from nmt.config.schema import path_field, registered_name
 from nmt.errors import UserError
 
-_ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?")
+_ORIGIN = re.compile(
+    r"\*|null|(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
+)
 
 
 @dataclass
@@ -33,7 +35,7 @@ class LimitsConfig(Section, key="limits."):
     """Most sentences that wait for translation. If a request does not fit, the answer is 503 with
     Retry-After."""
     work: int = bounded(2_000_000, between(1, 1 << 50))
-    """Largest work of a request: its characters times the hypotheses of the beam, and once more for each
+    """Largest work of a request: its characters times the hypotheses of the beam, and again for each
     translation in which tags are placed. More has the answer 413."""
     waiting_work: int = bounded(10_000_000, between(1, 1 << 50))
     """Largest work of all requests that wait. If a request does not fit, the answer is 503."""
@@ -105,16 +107,13 @@ class ServeConfig(Section, refused=disabled.REFUSED_IN_SERVING):
         super().__post_init__()
         folders("model_dir", self.model_dir)
         for origin in self.cors_origins:
-            if origin != "*" and not _ORIGIN.fullmatch(origin):
+            match = _ORIGIN.fullmatch(origin)
+            if match is None or int(match["port"] or 1) > 65_535:
                 raise UserError(
                     f"cors_origins={shortened(origin)}: must be as browsers send it: a scheme and a host in "
                     "lower case, without a path, such as https://example.org or http://localhost:3000; or *."
                 )
-            if (
-                origin.startswith("https:")
-                and origin.endswith(":443")
-                or (origin.startswith("http:") and origin.endswith(":80"))
-            ):
+            if (match["scheme"], match["port"]) in (("https", "443"), ("http", "80")):
                 raise UserError(
                     f"cors_origins={shortened(origin)}: browsers leave out the usual port. Remove it."
                 )

@@ -132,9 +132,9 @@ def _pieces(text: str) -> Iterator[_Piece]:
 
 def _end_of_element(text: str, place: int, name: str) -> int:
     """Returns the end of an element whose content begins at a place; that of the text if it is not closed."""
-    pattern = rf"</{re.escape(name)}(?=[\s/>])[^>]*+>"
+    pattern = rf"</{re.escape(name)}(?=[\s/>])[^<>]*+>"
     if name not in _RAW:
-        pattern += rf"|<{re.escape(name)}(?=[\s/>])[^>]*+>"
+        pattern += rf"|<{re.escape(name)}(?=[\s/>])[^<>]*+>"
     depth = 1
     for match in re.compile(pattern, re.IGNORECASE).finditer(text, place):
         if match[0].startswith("</"):

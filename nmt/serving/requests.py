@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nmt.decoding.translation import ScoredText, Translation
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
-_MOST_TERMS = 1000
+_MOST_TERMS, _LONGEST_TERM = 1000, 200
 _SAMPLE = 1000  # characters from which a language is detected
 _SAMPLE_LINES = 50
 
@@ -201,8 +201,12 @@ def _terms(value: Any) -> tuple[tuple[str, str], ...]:
     terms = []
     for source, target in value.items():
         source, target = _unicode("terminology", source).strip(), _unicode("terminology", target).strip()
-        if not source or not target or "\n" in target:
-            raise HTTPException(400, "terminology: a term must not be blank, and must be one line.")
+        if not source or not target or "\n" in target or max(len(source), len(target)) > _LONGEST_TERM:
+            raise HTTPException(
+                400,
+                "terminology: a term must be one line with at most "
+                f"{_LONGEST_TERM} characters, and must not be blank.",
+            )
         terms.append((source, target))
     return tuple(sorted(terms))
 

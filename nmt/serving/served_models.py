@@ -40,6 +40,7 @@ _PLAIN: dict[str, Any] = {
 }  # a request chooses the number of translations
 _BATCH_CHARACTERS = 400  # of each line of a full batch: the largest work of a batch, about a second on a CPU
 _OVERHEAD = 20  # characters that a short line counts more
+_TAGS = 8  # of a line, which double the work of their search
 _ATTENTION_LINES = 8  # of a batch with attention, whose results need much memory
 
 
@@ -130,15 +131,17 @@ class ServedModel:
     def work(self, lines: Sequence[str], options: SearchOptions) -> list[int]:
         """Returns an estimate of the work of each line: the number of characters times that of hypotheses.
 
-        A line with tags is searched again for each of its translations, to place them. A search with
-        required terms has about twice the work.
+        A line with tags is searched again for each of its translations, to place them, which has more work
+        the more tags it has. A search with required terms has about twice the work.
         """
         beam_size = decoding_of(self._default.config, options).beam_size
         factor = beam_size * (2 if options.terms or self._terminology else 1)
-        return [
-            (len(line) + _OVERHEAD) * factor * (1 + (options.nbest if TAG.search(line) else 0))
-            for line in lines
-        ]
+        work = []
+        for line in lines:
+            tags = sum(1 for _ in TAG.finditer(line))
+            searches = 1 + (options.nbest * (1 + tags / _TAGS) if tags else 0)
+            work.append(int((len(line) + _OVERHEAD) * factor * searches))
+        return work
 
     def divide(self, lines: Sequence[str]) -> Sequence[Parts]:
         """Divides lines into the parts that `translate` translates one by one."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import Toy
+from serving import serving
 from toy import WORDS
 
 import nmt
@@ -105,3 +106,18 @@ def test_a_vocabulary_of_another_model(run: Path, toy: Toy) -> None:
         "data.placeholders=false: the vocabulary of masked has placeholders. Set data.placeholders=true."
     )
     assert not (toy.folder / "refused").exists()
+
+
+def test_the_tags_of_html_are_placed_by_the_search(run: Path, toy: Toy, tmp_path: Path) -> None:
+    html = '<p>ba <b id="1">fu <i>na</i></b> &lt;mo <code>x &amp; y</code> fe ku</p><script>1</script>'
+    with serving(toy, tmp_path, f"model_dir={run}", "threads=1", "decoding.workers=1") as server:
+        answer = server.translate(q=html, format="html", alternatives=3)
+        bare = server.translate(q="ba fu na <mo fe ku", alternatives=3)
+    texts = [answer.json["translatedText"], *answer.json["alternatives"]]
+    plain = [bare.json["translatedText"], *bare.json["alternatives"]]
+    for text, expected in zip(texts, plain, strict=True):
+        inner = text.removeprefix("<p>").removesuffix("</p><script>1</script>")
+        assert inner.count("<code>x &amp; y</code>") == 1
+        assert re.search(r'<b id="1">.*<i>.*</i>.*</b>', inner)
+        without = re.sub("<[^>]*>", "", inner.replace("<code>x &amp; y</code>", "")).replace("&lt;", "<")
+        assert without.replace("&gt;", ">").replace("&amp;", "&").split() == expected.split()

@@ -307,6 +307,8 @@ SHAPES: list[tuple[str, str, str | None, bytes, int, Any]] = [
     ("POST", "/translate", JSON, js(q="A", terminology={"a": "b"}, **PAIR), 400, "terminology: the engine"),
     ("POST", "/translate", FORM, form(q="A", terminology='{"a": 1}', **PAIR), 400, "terminology: must be"),
     ("POST", "/translate", JSON, js(q="A", terminology=["a"], **PAIR), 400, "terminology: must be an object"),
+    ("POST", "/translate", JSON, js(q="A", terminology={"a": "b" * 201}, **PAIR), 400, "at most 200"),
+    ("POST", "/translate", JSON, js(q="A", terminology={"a": "b\nc"}, **PAIR), 400, "one line"),
     ("POST", "/translate", JSON, js(q="A", terminology={" ": "b"}, **PAIR), 400, "must not be blank"),
 ]
 

@@ -218,6 +218,49 @@ def test_keys(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             read_api_key(ServeConfig("m", **options))
 
 
+@pytest.mark.parametrize("key", ["a\nb", "a\rb", "\udcff", "a\x00", "\ufeffa"])
+def test_keys_that_no_client_can_send(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", {"MY_KEY": key})
+    with pytest.raises(UserError, match="^api_key_variable=MY_KEY: the key must be one line of visible"):
+        read_api_key(ServeConfig("m", api_key_variable="MY_KEY"))
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["*", "https://example.org", "http://localhost:3000", "http://[::1]:8000", "moz-extension://a-1", "null"],
+)
+def test_origins(origin: str) -> None:
+    assert ServeConfig("m", cors_origins=[origin]).cors_origins == [origin]
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "",
+        "example.org",
+        "https://example.org/",
+        "https://example.org/page",
+        "https://Example.org",
+        "HTTPS://example.org",
+        "https://",
+        "https://a@example.org",
+        "https://*.example.org",
+        "https://exämple.org",
+        "https://example.org:443",
+        "http://example.org:80",
+        "https://example.org:0",
+        "https://example.org:70000",
+        "https://example.org:",
+        " https://example.org",
+        "https://example.org\n",
+        "https://a,https://b",
+    ],
+)
+def test_origins_that_no_browser_sends(origin: str) -> None:
+    with pytest.raises(UserError, match="^cors_origins="):
+        ServeConfig("m", cors_origins=["*", origin])
+
+
 def test_names_of_languages() -> None:
     assert language_name("de") == "German"
     assert language_name("pt_BR") == "Portuguese (BR)"

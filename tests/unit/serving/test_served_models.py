@@ -85,3 +85,19 @@ def test_sentences_are_split_unless_the_model_or_the_command_line_says_otherwise
     [model] = load_served_models(ServeConfig("m", backend="toy", decoding=decoding))
     model.close()
     assert chosen == [served]
+
+
+def test_work_is_characters_times_hypotheses_and_more_with_tags_and_terms() -> None:
+    translator: Any = SimpleNamespace(
+        config=DecodingConfig(beam_size=4, max_sentences=10),
+        searcher=SimpleNamespace(has_attention=False, num_processes=1, prepare=lambda *request, **more: None),
+        with_options=lambda config: SimpleNamespace(translate_parts=lambda lines, **options: []),
+    )
+    model = ServedModel(translator, "en", "de", 1)
+    line, tagged = "a" * 80, "<b>" + "a" * 73 + "</b>"
+    assert model.work([line, ""], SearchOptions()) == [400, 80]
+    assert model.work([tagged], SearchOptions()) == [900]
+    assert model.work([line], SearchOptions(beam_size=16, nbest=10)) == [1600]
+    assert model.work(["<b>a</b>" * 30], SearchOptions(beam_size=16, nbest=10)) == [357760]
+    assert model.work([line], SearchOptions(terms=(("a", "b"),))) == [800]
+    assert model.batch_work == 10 * 400 * 4
