@@ -150,6 +150,7 @@ def sample(
     raise AssertionError("every sample ends at its maximum length")
 
 
+_COLDEST = 1e-30  # a log-probability that is divided by less may be infinite in fp32
 _LOWEST = -1e30  # EOS at the maximum length is drawn even if its probability is 0
 
 
@@ -219,7 +220,7 @@ def _draw(log_probs: Tensor, keys: Tensor, options: Sampling) -> tuple[Tensor, T
         count = min(options.top_k or vocab, vocab)
         values, ids = top_candidates(log_probs.flatten(0, 1), count)
         values, ids = values.view(sentences, -1, count), ids.view(sentences, -1, count)
-    scores = values / options.temperature
+    scores = values / max(options.temperature, _COLDEST)
     if options.top_p < 1:
         shares = scores.double().softmax(-1)
         # The id that reaches top_p belongs to the nucleus.

@@ -38,6 +38,7 @@ COMPRESSED = tuple(_MAGIC)
 """Endings of the names of compressed files."""
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
+_LONGEST_LINE = 1 << 26  # bytes; a device such as /dev/zero has no line ends
 _MIN_CACHED = 1 << 20  # bytes; for a smaller file, reading a cached checksum is not faster
 _CLOCK_TICK = 2_000_000_000  # nanoseconds; longer than the clock tick of any disk
 
@@ -61,7 +62,10 @@ def read_blocks(path: Path) -> Iterator[list[str]]:
         with open(path, "rb") as raw, _uncompressed(raw, path) as stream:
             while content := stream.read1(_CHUNK):
                 if not content.endswith(b"\n"):
-                    content += stream.readline()
+                    content += (rest := stream.readline(_LONGEST_LINE))
+                    if len(rest) == _LONGEST_LINE:
+                        line = number + content.count(b"\n", 0, -1) + 1
+                        raise UserError(f"{path}:{line}: has more than 64 MiB. Give a text file.")
                 if not number:
                     content = content.removeprefix(_BOM)
                 if b"\r\n" in content:

@@ -131,6 +131,15 @@ def test_unreadable(tmp_path: Path) -> None:
         list(read_lines(tmp_path))
 
 
+def test_a_device_without_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.data.corpora.text._LONGEST_LINE", 1 << 21)
+    with pytest.raises(UserError, match="/dev/zero:1: has more than 64 MiB. Give a text file."):
+        list(read_lines(Path("/dev/zero")))
+    path = tmp_path / "long.txt"
+    path.write_text("a\n" + (1 << 21) * "b" + "\nc\n")
+    assert [*map(len, read_lines(path))] == [1, 1 << 21, 1]
+
+
 @pytest.mark.parametrize(
     ("given_text", "expected"),
     [
