@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from starlette.applications import Starlette
@@ -20,15 +20,13 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from nmt.config import ServeConfig
+from nmt.decoding.translation import ScoredText, Translation
 from nmt.serving.bodies import read_fields
 from nmt.serving.documentation import PAGE_HEADERS, description, documentation, read_template
 from nmt.serving.documents import FORMATS, FileRequest, TranslatedFiles, read_file
 from nmt.serving.metrics import VANISHED, Metrics
 from nmt.serving.requests import TranslateRequest, answer, read_request, read_text
-from nmt.serving.service import Service
-
-if TYPE_CHECKING:
-    from nmt.decoding.translation import Translation
+from nmt.serving.service import Service, is_in_target
 
 T = TypeVar("T")
 
@@ -136,7 +134,11 @@ class App:
         self, request: Request, parsed: TranslateRequest
     ) -> tuple[Sequence[Translation], Mapping[str, Any] | None]:
         known, detection = await self._service.with_source(parsed)
-        results = await self._service.translate(known, lambda: _vanished(request))
+        results: Sequence[Translation]
+        if is_in_target(known, detection):
+            results = [Translation((ScoredText(line, 0.0),)) for line in known.lines]
+        else:
+            results = await self._service.translate(known, lambda: _vanished(request))
         tokens = sum(result.num_tokens for result in results)
         self._metrics.translated(len(results), tokens, parsed.num_characters)
         return results, detection

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 """The source language of a request that leaves the choice to the server."""
+_CERTAIN = 90.0  # percent from which a text is taken to be in its target language
 
 
 class Service:
@@ -99,8 +100,9 @@ class Service:
     ) -> tuple[TranslateRequest, Mapping[str, Any] | None]:
         """Returns a request with its detected language if its source is `auto`, and the detection.
 
-        If no model translates from that language, or the detector is missing, the only model that translates
-        into the target language is chosen.
+        Texts that are in the target language remain `auto`: see `is_in_target`. If no model translates from
+        the detected language, or the detector is missing, the only model that translates into the target
+        language is chosen.
 
         Raises:
             HTTPException: no model can be chosen (400).
@@ -111,7 +113,7 @@ class Service:
             detection = (await self.detect(request.sample))[0]
         except HTTPException:
             detection = None
-        if detection is not None and detection["confidence"]:
+        if detection is not None and detection["confidence"] and not is_in_target(request, detection):
             known = replace(request, source=detection["language"])
             try:
                 self._model_of(known)
@@ -214,6 +216,13 @@ class Service:
 def is_auto(source: str | None) -> bool:
     """Returns whether a source language is left to the server."""
     return source is not None and source.lower() == AUTO
+
+
+def is_in_target(request: TranslateRequest, detection: Mapping[str, Any] | None) -> bool:
+    """Returns whether the texts of a request are detected to be in its target language already."""
+    if detection is None or request.target is None or not is_auto(request.source):
+        return False
+    return detection["confidence"] >= _CERTAIN and distance(request.target, detection["language"]) is not None
 
 
 def _distance(wanted: str | None, offered: str) -> int | None:

@@ -235,6 +235,14 @@ SHAPES: list[tuple[str, str, str | None, bytes, int, Any]] = [
     ("POST", "/translate", JSON, js(q=["A"], source="pt", target="de", format="html"), 400, "source: 'pt'"),
     ("POST", "/translate", JSON, js(q=[], format="html", **PAIR), 200, text([])),
     ("POST", "/translate", JSON, js(q=["", "<p></p>"], format="html", **PAIR), 200, text(["", "<p></p>"])),
+    (
+        "POST",
+        "/translate",
+        JSON,
+        js(q=["<p>Ein <b>Hund</b></p>"], source="auto", target="de-DE", format="html"),
+        200,
+        text(["<p>Ein <b>Hund</b></p>"], detectedLanguage=[GERMAN]),
+    ),
     # Browser extensions: regions, capitals, addresses with fields
     ("POST", "/translate", JSON, js(q="A", source="en-US", target="de-DE"), 200, text("de:A")),
     ("POST", "/translate", JSON, js(q="A", source="EN", target="DE"), 200, text("de:A")),
