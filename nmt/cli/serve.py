@@ -3,6 +3,7 @@ r"""Serves translations over HTTP, in LibreTranslate's schema, with a page to tr
   nmt-serve model_dir=runs/quickstart                     at http://127.0.0.1:5000
   nmt-serve model_dir=DIR host=0.0.0.0 port=8080          for other machines, too
   nmt-serve "model_dir=[DIR,DIR]"                         several pairs of languages
+  nmt-serve model_dir=DIR terminology=FILE                required translations of terms
 
   curl http://127.0.0.1:5000/translate -d "q=A dog runs."
   curl http://127.0.0.1:5000/translate -H "content-type: application/json" \

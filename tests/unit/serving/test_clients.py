@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -17,10 +18,12 @@ import pytest
 from test_service import Engine
 
 from nmt.config import LimitsConfig, ServeConfig
+from nmt.decoding.translation import Translation
 from nmt.serving import detection
 from nmt.serving.app import App
 from nmt.serving.documents import TranslatedFiles
 from nmt.serving.metrics import Metrics
+from nmt.serving.served_models import SearchOptions
 from nmt.serving.service import Service
 
 FORM = "application/x-www-form-urlencoded"
@@ -414,3 +417,27 @@ def test_work_is_limited_before_it_begins() -> None:
         413,
         "The request has 6 characters times hypotheses,",
     )
+
+
+def test_the_fields_of_a_request_are_not_held_while_it_is_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fields(dict[str, Any]):
+        """Fields that can have weak references."""
+
+    references: list[weakref.ref[Fields]] = []
+
+    def read(*given: Any) -> Fields:
+        fields = Fields(q="A", target="de", unknown=[{}] * 1000)
+        references.append(weakref.ref(fields))
+        return fields
+
+    class Watched(Engine):
+        def translate(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
+            alive.append(references[0]() is not None)
+            return super().translate(lines, options)
+
+    alive: list[bool] = []
+    monkeypatch.setattr("nmt.serving.app.read_fields", read)
+    service = Service([Watched("en", "de")], LimitsConfig(), wait=0, observe=lambda lines, seconds: None)
+    server = App(service, ServeConfig("m"), None, Metrics(lambda: 0, lambda: 0))
+    assert send(server, "POST", "/translate")[0] == 200
+    assert alive == [False]
