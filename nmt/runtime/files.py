@@ -23,11 +23,21 @@ _LONGEST_NAME = 140
 
 
 def cache_folder() -> Path:
-    """Returns the folder of downloads and prepared data: `$NMT_CACHE`, or `nmt` in the user's cache."""
+    """Returns the folder of downloads and prepared data: `$NMT_CACHE`, or `nmt` in the user's cache.
+
+    Raises:
+        UserError: the user has no home folder, as an arbitrary user id of a container.
+    """
     chosen = os.environ.get("NMT_CACHE")
     if chosen:
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt"
+    except RuntimeError:
+        raise UserError(
+            "NMT_CACHE: this user has no home folder, where prepared data and downloads are stored. Set "
+            "NMT_CACHE to a folder, or HOME."
+        ) from None
 
 
 def expanded(path: str | Path) -> Path:

@@ -194,15 +194,16 @@ def _cached_sha256(path: Path, status: os.stat_result) -> str:
     # Without the device: its number on a network file system differs between machines.
     seen = [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
     name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
-    cached = cache_folder() / "checksums" / f"{name}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # UserError is a ValueError
+        cached = cache_folder() / "checksums" / f"{name}.json"
         known = json.loads(read_text(cached, 1 << 10))
         if known["seen"] == seen:
             return str(known["sha256"])
     digest = _sha256(path, status.st_size)
     # A file that was written just now could be changed again without a change of its time.
     if time.time_ns() - status.st_ctime_ns > _CLOCK_TICK:
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(UserError):  # without a cache too
+            cached = cache_folder() / "checksums" / f"{name}.json"
             make_folder(cached.parent)
             with replaced(cached) as temporary:
                 temporary.write_text(json.dumps({"seen": seen, "sha256": digest}), encoding="utf-8")
