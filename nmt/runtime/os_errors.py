@@ -92,6 +92,9 @@ _ERRNO_OF_CLASS = {
     NotADirectoryError: errno.ENOTDIR,
 }
 
+_NO_TEMPORARY = "No usable temporary directory"
+"""In the message of `tempfile`; its error carries the number of a missing file, and no name."""
+
 _HANDLED_ELSEWHERE = frozenset({errno.EPIPE, errno.EINTR})
 """Handled where they are raised: the reader of a pipe has ended, or a signal has arrived."""
 
@@ -142,6 +145,11 @@ def stray_file_error(error: OSError) -> UserError | None:
     program, is reported only if no error in the program can cause it, such as a full disk.
     """
     named = _file_name(error)
+    if named is None and _NO_TEMPORARY in str(error):
+        return UserError(
+            "TMPDIR: no folder for temporary files can be written. Mount one (docker run --tmpfs /tmp), or "
+            "set TMPDIR to a folder."
+        )
     may_be_bug = named is None or named.startswith(_PROGRAM_FOLDERS)
     return None if may_be_bug and _errno_of(error) not in _NEVER_BUGS else file_error(error)
 

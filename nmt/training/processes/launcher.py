@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
@@ -64,6 +65,7 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, *, max_
     # They warn of signals that they relay and processes that they end. This module logs both.
     for name in ("torch.distributed.elastic", "torch.multiprocessing"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    _require_semaphores(processes)
     scratch = Path(tempfile.mkdtemp(prefix="nmt-ranks-"))
     share_terminal(True)  # rank 0 draws the progress bar and may be killed while it draws
     try:
@@ -90,6 +92,22 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, *, max_
         share_terminal(False)
         mark_line()  # a killed rank may have left a progress bar
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _require_semaphores(processes: int) -> None:
+    """Requires that this system has semaphores, through which torch's agent gets the results of the ranks.
+
+    Raises:
+        UserError: `/dev/shm` is missing or read-only, as in some containers.
+    """
+    try:
+        multiprocessing.Lock()
+    except (OSError, ImportError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UserError(
+            f"training.devices={processes}: several processes need semaphores in /dev/shm, which can't be "
+            f"created ({reason}). Mount /dev/shm writable, or give training.devices=1."
+        ) from error
 
 
 def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> Any:

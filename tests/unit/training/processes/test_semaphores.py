@@ -1,0 +1,35 @@
+"""Several processes on a machine without semaphores: one line."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+
+import pytest
+
+from nmt.errors import UserError
+from nmt.runtime.os_errors import stray_file_error
+from nmt.training.processes.launcher import launch
+from nmt.training.processes.stopping import StopRequest
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EROFS, "Read-only file system"),
+        FileNotFoundError(errno.ENOENT, "No such file or directory"),
+        ImportError("This platform lacks a functioning sem_open implementation"),
+    ],
+)
+def test_no_semaphores(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(multiprocessing, "Lock", fail)
+    with pytest.raises(UserError, match="^training.devices=2: several processes need semaphores in /dev/shm"):
+        launch(str, "", 2, StopRequest())
+
+
+def test_no_temporary_folder() -> None:
+    error = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+    assert str(stray_file_error(error)).startswith("TMPDIR: no folder for temporary files can be written")
