@@ -140,7 +140,7 @@ def test_named_sets(toy: Toy) -> None:
     more = "data.valid.sets.more.path=valid.tsv"
     (toy.folder / "valid.tsv").write_text("source\ttarget\nba\tab\n")
     refused = toy.refused("nmt-train", *toy.small(*options, more, "training.criterion_set=han"))
-    assert "data.valid.sets.more.path=null, not valid.tsv" in refused
+    assert "started with data.valid.sets=[plain, han], not [plain, han, more]. Give" in refused
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
