@@ -17,11 +17,12 @@ from nmt.runtime.machine import expandable_segments, short_spins
 from nmt.runtime.os_errors import stray_file_error, write_errors
 from nmt.runtime.plugins import load_plugins
 from nmt.runtime.signals import Terminated, let_stop_signals_kill, raise_on_stop_signals
-from nmt.runtime.streams import log_to_stderr, mark_line, printable, silence, steady_streams
+from nmt.runtime.streams import log, log_to_stderr, mark_line, printable, silence, steady_streams
 
 C = TypeVar("C")
 
 OK, BUG, USER_ERROR = 0, 1, 2
+_SHOWN_JOBS = 5  # failed jobs of a sweep in a message
 
 
 def run(
@@ -176,7 +177,7 @@ def _dispatch(
     require_current_folder()
     # They import Hydra, for which --help does not wait.
     from nmt.config.storage import to_yaml
-    from nmt.options.compose import compose_jobs
+    from nmt.options.compose import compose_jobs, names_of_jobs
 
     log_to_stderr()
     jobs = compose_jobs(schema, config_name, flags)
@@ -189,13 +190,50 @@ def _dispatch(
         return
 
     _require_apart(jobs)
+    if len(jobs) > 1 and config_name == "serve":
+        raise UserError(
+            "-m: a server runs until it is stopped, so only the first job would run. Start each as a command."
+        )
     if len(jobs) > 1 and config_name == "train":
         from nmt.training.processes.environments import refuse_launchers
 
         refuse_launchers("-m", os.environ)
+    if len(jobs) > 1:
+        _sweep(command, jobs, names_of_jobs(schema, config_name, flags))
+        return
     for job in jobs:
         load_plugins(getattr(job, "plugins", ()))
         command(job)
+
+
+def _sweep(command: Callable[[C], None], jobs: Sequence[C], names: Sequence[str]) -> None:
+    """Runs the jobs of a sweep; a job that the user can correct is reported, and does not end the sweep.
+
+    Raises:
+        UserError: some jobs failed; the message has their options.
+    """
+    failed = []
+    for number, (job, name) in enumerate(zip(jobs, names, strict=True), start=1):
+        place = f"job {number} of {len(jobs)} ({name})"
+        log.info("%s", place)
+        try:
+            load_plugins(getattr(job, "plugins", ()))
+            command(job)
+        except (UserError, OSError) as error:
+            line = error if isinstance(error, UserError) else stray_file_error(error)
+            if line is None or isinstance(error, BrokenPipeError) or "RANK" in os.environ:
+                raise  # with torchrun, the other processes of the run end, too
+            log.error("%s: %s", place, line)
+            failed.append(name)
+        except BaseException:
+            left = len(jobs) - number
+            log.error(
+                "the sweep ended in %s%s", place, f"; not run: {left}, from {names[number]}" if left else ""
+            )
+            raise
+    if failed:
+        shown = ", ".join(failed[:_SHOWN_JOBS]) + (", ..." if len(failed) > _SHOWN_JOBS else "")
+        raise UserError(f"-m: {len(failed)} of {len(jobs)} jobs failed: {shown}. Their errors are above.")
 
 
 def _require_apart(jobs: Sequence[object]) -> None:

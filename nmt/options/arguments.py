@@ -36,6 +36,11 @@ _WITH_VALUE = {
     "--complete": ("complete", "a word"),
 }
 
+_SIDE_BY_SIDE = (
+    "The jobs of a sweep (-m) run one after the other. Side by side, start each as a command: "
+    "for seed in 1 2; do nmt-train seed=$seed run_dir=runs/seed-$seed ... & done; wait. Under Slurm: "
+    'for seed in 1 2; do sbatch --wrap "nmt-train seed=$seed run_dir=runs/seed-$seed ..."; done'
+)
 _NOT_A_NAME = re.compile(r"null|\{.*")
 _LONGEST = 500
 """Characters of the longest key, free names of corpora included."""
@@ -146,7 +151,13 @@ def require_option(word: str) -> None:
     elif not all(re.split(r"[./]", name)):
         problem = "a part of the key is empty. Options are written section.key=value."
     elif re.match(r"hydra\b", name):
-        instead = "Set the run folder by run_dir=DIR" if name.endswith("dir") else "--help lists the options"
+        instead = (
+            _SIDE_BY_SIDE
+            if "launcher" in name
+            else "Set the run folder by run_dir=DIR"
+            if name.endswith("dir")
+            else "--help lists the options"
+        )
         problem = f"options of Hydra are not supported. {instead}."
     else:
         problem = _wrong_file(name, value)

@@ -35,7 +35,7 @@ from nmt.options.model_options import (
     with_commit,
 )
 from nmt.options.overrides import Setting, named_sections, settings_of_jobs
-from nmt.options.sweep import with_distinct_folders
+from nmt.options.sweep import with_distinct_folders, words_of
 from nmt.options.user_files import Folder
 from nmt.runtime.streams import log
 
@@ -63,6 +63,12 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
     for message in dict.fromkeys(message for job in jobs for message in _warnings(job)):
         log.warning("%s", message)
     return with_distinct_folders(jobs, settings)
+
+
+def names_of_jobs(schema: type[Any], config_name: str, arguments: Arguments) -> list[str]:
+    """Returns the options that differ between the jobs of a sweep, of each job, for messages."""
+    with _isolated_hydra(config_name, schema):
+        return list(map(words_of, settings_of_jobs(schema, arguments)))
 
 
 def _warnings(config: Any) -> Iterable[str]:

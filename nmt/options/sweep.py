@@ -32,10 +32,9 @@ def with_distinct_folders(jobs: Sequence[C], settings: Sequence[Sequence[Setting
     Raises:
         UserError: two jobs are the same, or would share a run folder.
     """
-    for number, job in enumerate(jobs):
-        if job in jobs[:number]:
-            other = _words(settings[jobs.index(job)])
-            raise UserError(f"{_words(settings[number])}: is the same job as {other}. Remove one of them.")
+    if (same := _first_same(jobs)) is not None:
+        first, second = (words_of(settings[number]) for number in same)
+        raise UserError(f"{second}: is the same job as {first}. Remove one of them.")
     if len(jobs) == 1 or not all(hasattr(job, "run_dir") for job in jobs):
         return list(jobs)
     names = folder_names(settings, [_run_dir(job) for job in jobs])
@@ -48,6 +47,15 @@ def with_distinct_folders(jobs: Sequence[C], settings: Sequence[Sequence[Setting
         if counts[_identity(_run_dir(job))] > 1:
             raise UserError(f"run_dir={_run_dir(job)}: two jobs of the sweep share it. Give two folders.")
     return named
+
+
+def _first_same(jobs: Sequence[object]) -> tuple[int, int] | None:
+    """Returns the numbers of two equal jobs; None if all differ. Equal jobs have equal texts."""
+    numbers: dict[str, int] = {}
+    for number, job in enumerate(jobs):
+        if (first := numbers.setdefault(repr(job), number)) < number:
+            return first, number
+    return None
 
 
 def folder_names(settings: Sequence[Sequence[Setting]], parents: Sequence[str]) -> list[str]:
@@ -64,7 +72,7 @@ def folder_names(settings: Sequence[Sequence[Setting]], parents: Sequence[str]) 
     places = [(_identity(parent), name.casefold()) for parent, name in zip(parents, names, strict=True)]
     counts = Counter(places)
     return [
-        f"{name}-{_hash(_words(job))}" if job and counts[place] > 1 else name
+        f"{name}-{_hash(words_of(job))}" if job and counts[place] > 1 else name
         for name, place, job in zip(names, places, swept, strict=True)
     ]
 
@@ -94,7 +102,8 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
-def _words(settings: Sequence[Setting]) -> str:
+def words_of(settings: Sequence[Setting]) -> str:
+    """Returns the options of a job that differ between the jobs, as on the command line."""
     return " ".join(f"{item.key}={item.written}" for item in settings if item.swept)
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from nmt.cli.app import _guarded, _require_apart
+from nmt.cli.app import _guarded, _require_apart, _sweep
 from nmt.cli.train import main
 from nmt.config import EvalConfig, TranslateConfig
 from nmt.errors import UserError
@@ -133,3 +133,27 @@ def test_show_refuses_names_that_a_training_would_refuse(
     assert end.value.code == 2
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.startswith(f"nmt-train: {message}")
+
+
+def test_a_sweep_goes_on_after_a_job_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    done = []
+
+    def command(job: int) -> None:
+        if job == 2:
+            raise UserError("seed=2: is unlucky.")
+        done.append(job)
+
+    with caplog.at_level("INFO", "nmt"), pytest.raises(UserError) as failed:
+        _sweep(command, [1, 2, 3], ["seed=1", "seed=2", "seed=3"])
+    assert done == [1, 3]
+    assert "job 2 of 3 (seed=2): seed=2: is unlucky." in caplog.messages
+    assert str(failed.value) == "-m: 1 of 3 jobs failed: seed=2. Their errors are above."
+
+
+def test_a_sweep_that_a_signal_ends_lists_the_jobs_that_did_not_run(caplog: pytest.LogCaptureFixture) -> None:
+    def command(job: int) -> None:
+        raise KeyboardInterrupt
+
+    with caplog.at_level("INFO", "nmt"), pytest.raises(KeyboardInterrupt):
+        _sweep(command, [1, 2, 3], ["seed=1", "seed=2", "seed=3"])
+    assert caplog.messages[-1] == "the sweep ended in job 1 of 3 (seed=1); not run: 2, from seed=2"

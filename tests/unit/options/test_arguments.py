@@ -36,7 +36,7 @@ from nmt.options.compose import compose_jobs
         ),
         (
             "hydra/launcher=basic",
-            "hydra/launcher=basic: options of Hydra are not supported. --help lists the options",
+            "hydra/launcher=basic: options of Hydra are not supported. The jobs of a sweep (-m)",
         ),
         ("+hydra.foo=1", "+hydra.foo=1: options of Hydra are not supported"),
         ("experiment=null", "experiment=null: must be the name of a file"),
