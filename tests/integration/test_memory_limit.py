@@ -57,9 +57,9 @@ def test_auto_finds_a_size_that_runs(tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
         return result.stdout.removesuffix("\n")
 
-    assert run("full", 40000, 3) == (
-        "data.max_tokens=40000: a batch of 40000 target and 60000 source tokens does not fit into memory. "
-        "data.max_tokens=20000 training.micro_batches=2 makes the same updates in smaller parts; "
+    assert run("full", 60000, 3) == (
+        "data.max_tokens=60000: a batch of 60000 target and 90000 source tokens does not fit into memory. "
+        "data.max_tokens=30000 training.micro_batches=2 makes the same updates in smaller parts; "
         "data.max_tokens=auto finds the largest that fits. "
         "The batches of a run can't change: give another run_dir."
     )
