@@ -83,7 +83,7 @@ class MarianExporter(Exporter):
 
     def load(self, folder: Path, quantization: str) -> MarianModel:
         """See `Exporter.load`."""
-        return MarianModel(folder)
+        return MarianModel.load(folder)
 
     def usage(self, bundle: Bundle, quantization: str) -> str:
         """See `Exporter.usage`."""

@@ -64,26 +64,37 @@ class Numbering:
 
 
 class MarianModel:
-    """A Marian model on the CPU in fp32; see `ForeignModel`. Without a numbering, its ids are ours."""
+    """A Marian model on the CPU in fp32; see `ForeignModel`.
 
-    def __init__(self, folder: Path, numbering: Numbering | None = None) -> None:
-        from transformers import MarianMTModel, MarianTokenizer
+    Args:
+        model: a `MarianMTModel`.
+        report: the report of transformers about loading it.
+        tokenizer: a `MarianTokenizer`.
+        source_model: the SentencePiece model of the source side.
+        numbering: the ids of the model; None, for an export: they are ours.
 
-        with quiet():
-            self._tokenizer: Any = MarianTokenizer.from_pretrained(folder)
-            # In half precision, the table of positions would be rounded, too.
-            loaded: Any = MarianMTModel.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
-        model, facts = loaded
-        surplus = [name for name in facts["unexpected_keys"] if "embed_positions" not in name]
-        # transformers draws missing weights at random, and ignores surplus ones.
-        problems = {"lacks": facts["missing_keys"], "config.json has no place for": surplus}
+    Raises:
+        ValueError: transformers has drawn a weight at random, or has ignored one.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        report: Mapping[str, Any],
+        tokenizer: Any,
+        source_model: bytes,
+        numbering: Numbering | None = None,
+    ) -> None:
+        surplus = [name for name in report["unexpected_keys"] if "embed_positions" not in name]
+        problems = {"lacks": report["missing_keys"], "config.json has no place for": surplus}
         for problem, names in problems.items():
             if names:
                 weights = "weights, such as" if len(names) > 1 else "weight,"
                 raise ValueError(f"{problem} {len(names)} {weights} {min(names)}")
-        self.model = model.eval()
-        self._source = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+        self.model, self._tokenizer = model.eval(), tokenizer
+        self._source = spm.SentencePieceProcessor(model_proto=source_model)
         config = self.model.config
+        self._forbids = numbering is None  # its own options have the ids that must not be written
         numbering = numbering or Numbering(range(config.vocab_size), range(config.decoder_vocab_size))
         self._has_our_ids = numbering.is_identity
         self._to_source, self._to_target = numbering.source, numbering.target
@@ -92,6 +103,18 @@ class MarianModel:
             {theirs: ours for ours, theirs in reversed([*enumerate(side)])}
             for side in (self._to_source, self._to_target)
         )
+
+    @classmethod
+    def load(cls, folder: Path) -> MarianModel:
+        """Loads an export of nmt as its users do. Raises `ValueError` if a weight is missing or surplus."""
+        from transformers import MarianMTModel, MarianTokenizer
+
+        load: Any = MarianMTModel.from_pretrained
+        with quiet():
+            tokenizer = MarianTokenizer.from_pretrained(folder)
+            # In half precision, the table of positions would be rounded, too.
+            model, report = load(folder, dtype=torch.float32, output_loading_info=True)
+        return cls(model, report, tokenizer, (folder / "source.spm").read_bytes())
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """See `ForeignModel.encode`."""
@@ -118,7 +141,7 @@ class MarianModel:
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
         """See `ForeignModel.translate`."""
         options: dict[str, Any] = {}
-        if not self._has_our_ids:
+        if not self._forbids:
             forbidden = sorted({self._to_target[id] for id in FORBIDDEN_IDS})
             options = {"bad_words_ids": [[id] for id in forbidden], "forced_eos_token_id": None}
         end_id = self._to_target[EOS_ID]

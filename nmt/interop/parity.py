@@ -38,6 +38,7 @@ MARGIN = 1e-3
 
 _BATCH_TOKENS = 2048
 _PIECES = 25  # of a sentence of `every_piece`, as in usual text
+_LONGEST = 2048  # tokens of a compared sentence; attention takes memory and time by the square of its length
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def _parity(
         "of a reference", engine.score(sources, targets), forced(model, sources, targets, advance)
     )
     all_sources, all_targets = every_piece(
-        tokenizer.source_vocab_size, tokenizer.target_vocab_size, text.longest
+        tokenizer.source_vocab_size, tokenizer.target_vocab_size, min(text.longest, _LONGEST)
     )
     _compare_scores(
         "of a sentence of all pieces",
@@ -279,12 +280,12 @@ def bundled_pairs() -> Pairs:
 def comparable_text(pairs: Pairs, bundle: Bundle, longest: int, count: int) -> ComparedText:
     """Returns the first `count` sentences that the model reads uncut, of less than `longest` tokens with EOS.
 
-    Sentences of an imported model that have tags are left out.
+    Sentences of more than 2,048 tokens and of an imported model that have tags are left out.
 
     Raises:
         UserError: there is no such sentence.
     """
-    tokenizer, limit = bundle.tokenizer, min(longest, bundle.config.decoding.max_source_tokens)
+    tokenizer, limit = bundle.tokenizer, min(longest, bundle.config.decoding.max_source_tokens, _LONGEST)
     sides = tokenizer.encode_source(pairs.lines), tokenizer.encode_target(pairs.references)
     cut = [tokenizer.split_tag(line) for line in pairs.lines]
     rows = [

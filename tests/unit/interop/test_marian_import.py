@@ -15,6 +15,7 @@ from exported_models import LINES, POST, REFERENCES, WORDS, positions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opus_models import opus_folder, write_tokenizer
+from torch import Tensor
 
 import nmt
 from nmt.bundle import Bundle, load_bundle
@@ -25,11 +26,14 @@ from nmt.data.subwords.vocabulary import BOS_ID, PAD_ID, UNK_ID
 from nmt.errors import UserError
 from nmt.interop import EXPORTERS, marian_import
 from nmt.interop.marian_export import MarianExporter
+from nmt.interop.marian_folder import Pieces, read_settings
 from nmt.interop.marian_model import MarianModel, Numbering
 from nmt.interop.parity import forced
 from nmt.interop.tasks import export, import_model
 
 pytest.importorskip("transformers", reason="the extra export is not installed")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "as OPUS-MT models": {},
@@ -127,9 +131,8 @@ def both(
 
     folder = tmp_path_factory.mktemp("opus") / "theirs"
     opus_folder(folder, tags=True, separate=request.param)
-    engine = MarianModel(folder)
-    pieces = marian_import._Pieces.read(folder)
-    numbering = pieces.numbering(folder, engine.model.config)
+    pieces = Pieces.read(folder)
+    numbering = pieces.numbering(folder, read_settings(folder))
     ours = pieces.tokenizer(folder, numbering)
     assert isinstance(ours, MarianTokenizer)
     return Theirs.from_pretrained(folder), ours, numbering
@@ -182,7 +185,7 @@ def test_the_padding_id_keeps_its_probability(tmp_path: Path) -> None:
     folder = opus_folder(tmp_path / "theirs")
     import_model(ImportConfig(str(folder), str(tmp_path / "ours"), check_sentences=5))
     model: Any = load_bundle(tmp_path / "ours").model
-    engine = MarianModel(folder).model
+    engine = MarianModel.load(folder).model
     bias = engine.final_logits_bias[0]
     assert model.output_bias[PAD_ID] == model.output_bias[BOS_ID]
     halves = model.output_bias[[PAD_ID, BOS_ID]].exp().sum()
@@ -282,6 +285,17 @@ def changed(name: str, key: str, value: Any) -> Callable[[Path], None]:
     return change
 
 
+def weight(name: str, replaced: Tensor | None) -> Callable[[Path], None]:
+    """Removes or replaces a weight."""
+
+    def change(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        del tensors[name]
+        save_file(tensors | ({} if replaced is None else {name: replaced}), folder / "model.safetensors")
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -291,7 +305,7 @@ def changed(name: str, key: str, value: Any) -> Callable[[Path], None]:
         (changed("config.json", "decoder_ffn_dim", 32), "decoder_ffn_dim=32: must be 48"),
         (
             changed("config.json", "activation_function", "tanh"),
-            "activation_function=tanh: must be one of relu",
+            'activation_function="tanh": must be one of relu',
         ),
         (changed("config.json", "decoder_start_token_id", 0), "decoder_start_token_id=0: must be the id of"),
         (changed("vocab.json", "zz", 4000), "vocab.json: has more pieces than the model, which has"),
@@ -306,13 +320,64 @@ def changed(name: str, key: str, value: Any) -> Callable[[Path], None]:
             lambda folder: (folder / "vocab.json").write_text('{"a":' * 100_000),
             "vocab.json: is damaged: it is nested too deeply",
         ),
-        (changed("tokenizer_config.json", "added_tokens_decoder", [1]), "transformers can't load it"),
+        (
+            changed("tokenizer_config.json", "added_tokens_decoder", [1]),
+            "added_tokens_decoder=1: must be a piece.",
+        ),
+        (
+            changed("tokenizer_config.json", "extra_special_tokens", ["<new>"]),
+            "tokenizer_config.json: has added pieces, which can't be imported",
+        ),
+        (
+            changed("tokenizer_config.json", "separate_vocabs", "x"),
+            'separate_vocabs="x": must be true',
+        ),
+        (lambda folder: (folder / "added_tokens.json").write_text("[1"), "added_tokens.json: is damaged: "),
         (lambda folder: (folder / "source.spm").unlink(), "lacks source.spm, so it is not a Marian model"),
-        (lambda folder: (folder / "source.spm").write_bytes(b"x"), "transformers can't load it"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"x"), "transformers can't load it"),
+        (lambda folder: (folder / "source.spm").write_bytes(b"x"), "source.spm: is damaged: not a Sent"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x"), "model.safetensors: is damaged: "),
+        (
+            lambda folder: (folder / "model.safetensors").unlink(),
+            "lacks model.safetensors or pytorch",
+        ),
         (
             changed("config.json", "encoder_layers", 9),
-            "transformers can't load it: lacks 112 weights, such as model.encoder.layers.2.fc1.bias",
+            "lacks the weight model.encoder.layers.2.self_attn.q_proj.weight, which config.json needs.",
+        ),
+        (changed("config.json", "encoder_layers", 10**9), "encoder_layers"),
+        (
+            changed("config.json", "encoder_layers", "2"),
+            'encoder_layers="2": must be a whole number',
+        ),
+        (changed("config.json", "d_model", 10**9), "d_model=1000000000: must be between 1 and 100,000"),
+        (
+            changed("config.json", "d_model", 64),
+            "d_model=64: model.safetensors has no embeddings of this size",
+        ),
+        (
+            changed("config.json", "vocab_size", 10**9),
+            "model.safetensors has no embeddings of this size. It has ",
+        ),
+        (changed("config.json", "encoder_ffn_dim", 10**9), "decoder_ffn_dim=48: must be 1000000000"),
+        (
+            changed("config.json", "max_position_embeddings", 10**9),
+            "max_position_embeddings=1000000000: must be at most 100,000",
+        ),
+        (
+            weight("model.decoder.layers.1.fc1.weight", None),
+            "lacks the weight model.decoder.layers.1.fc1.weight",
+        ),
+        (
+            weight("model.decoder.layers.1.fc1.weight", torch.zeros(3, 4)),
+            "model.decoder.layers.1.fc1.weight has the size 3 x 4. By config.json, it has 48 x ",
+        ),
+        (
+            weight("model.encoder.layers.0.fc1.bias", torch.zeros(48, dtype=torch.int32)),
+            "model.safetensors: is damaged: ",
+        ),
+        (
+            weight("model.encoder.layers.0.fc1.bias", torch.full((48,), torch.nan)),
+            "model.encoder.layers.0.fc1.bias holds NaN or infinite numbers",
         ),
         (
             changed("config.json", "encoder_layers", 1),
@@ -331,6 +396,24 @@ def test_models_that_cannot_be_imported(damage: Callable[[Path], None], message:
         import_model(ImportConfig(str(folder), str(tmp_path / "ours")))
     assert message in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_options_that_choose_code_are_not_read(tmp_path: Path) -> None:
+    """transformers would ask a hub for the kernels, and fail at the others."""
+    folder = opus_folder(tmp_path / "theirs")
+    for key, value in {
+        "attn_implementation": "someone/kernels",
+        "_attn_implementation": "someone/kernels",
+        "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        "auto_map": {"AutoModel": "someone/code--model.Model"},
+        "experts_implementation": 5,
+        "torch_dtype": "no such type",
+    }.items():
+        changed("config.json", key, value)(folder)
+    changed("tokenizer_config.json", "model_max_length", "x")(folder)
+    changed("tokenizer_config.json", "auto_map", {"AutoTokenizer": ["someone/code--t.T", None]})(folder)
+    facts = import_model(ImportConfig(str(folder), str(tmp_path / "ours"), check_sentences=5))
+    assert facts["largest_difference"] <= 1e-4
 
 
 def test_recommended_options_that_are_not_numbers(tmp_path: Path) -> None:
