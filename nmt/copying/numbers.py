@@ -7,6 +7,7 @@ text alone.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from nmt.languages import language_of
 
-VERSION = 1
+VERSION = 2
 """Part of the fingerprint of facts about numbers. Increase it if the same text gives others."""
 
 # Beginnings of the words for thousand, million and so on, in the languages of Europe and some of Asia. A dot
@@ -28,22 +29,27 @@ _WORDS = """
     трилли трлн lakh crore हज़ार लाख करोड़
 """
 _SCALES = "|".join(word.replace(".", r"\b") for word in _WORDS.split())
-_MAGNITUDE = rf"(?:[千万萬亿億兆천만억조]|(?-i:[kKM])\b|[ \u00a0\u202f-]?(?!милли[глмс])(?:{_SCALES}))"
+_MAGNITUDE = rf"(?:[百백千万萬亿億兆천만억조]|(?-i:[kKM])\b|[ \u00a0\u202f-]?(?!милли[глмс])(?:{_SCALES}))"
+_UNITS = "[百백千천万萬만亿億억兆조]{1,2}"
+_RUN = r"(?:\d{1,3},\d{3}(?!\d)|\d{1,12})"
 _NUMBER = re.compile(
     r"(?P<groups>(?<!\d)\d{1,3}(?P<mark>[.,٬'’ \u00a0\u202f])\d{3}(?:(?P=mark)\d{3})*(?!\d))"
     r"|(?P<lakhs>(?<!\d)(?<!\d,)\d{1,2}(?:,\d{2}(?=,))++,\d{3}(?!\d))"
-    r"|(?P<mixed>\d{1,12}[万萬만亿億억兆조] ?\d[\d万萬만亿億억]{0,20})"
+    rf"|(?P<mixed>{_RUN}{_UNITS}(?= ?\d)(?: ?{_RUN}{_UNITS}){{0,4}}(?: ?{_RUN}(?!{_UNITS}|\d))?)"
     rf"|(?P<decimal>\d+[.,٫]\d+(?={_MAGNITUDE}))"
     r"|(?P<fraction>(?<=\d[.,٫])\d+)"
     r"|\d+",
     re.IGNORECASE,
 )
-_MIXED_PART = re.compile(r"(\d+)([万萬만亿億억兆조]?)")
-_MYRIADS = {
+_MIXED_PART = re.compile(rf"({_RUN})({_UNITS})?")
+_VALUES = {
+    **dict.fromkeys("百백", 100),
+    **dict.fromkeys("千천", 1000),
     **dict.fromkeys("万萬만", 10**4),
     **dict.fromkeys("亿億억", 10**8),
     **dict.fromkeys("兆조", 10**12),
 }
+"""The values of units after digits."""
 _HALF_DAY = re.compile(
     r"(?<![\d:.,])(\d{1,2})(?:[:.]\d\d)?[ \u00a0\u202f]?([ap])(?:\.[ \u00a0]?m\.|m\b)", re.IGNORECASE
 )
@@ -78,7 +84,8 @@ class NumberComparison:
     The order of numbers and leading zeros are ignored. A mark between groups of three digits may also
     separate list items or a fraction (`101,102`). One of the readings must agree. Trailing zeros count,
     except in a fraction and before a word such as million. So `1.5 million` equals `1,500,000`, but the
-    difference to `15 million` is not detected. `12,34,567` is one number, and `12万3456` is 123,456.
+    difference to `15 million` is not detected. `12,34,567` is one number, and so are `12万3456` (123,456) and
+    `3만 5천` (35,000).
 
     Numbers up to 12 may be words on the other side, and such numbers followed by zeros (20, 300, 1000).
 
@@ -240,22 +247,37 @@ def _chinese_digits(numeral: str) -> str:
     return str(total + part + digit)
 
 
+def _mixed_digits(text: str) -> tuple[str, list[Number]]:
+    """Returns the digits of a number with units, such as `3万5千`, and its parts: 30000 and 5000."""
+    total = below = 0  # `below` is the number below 10,000 before 万, 亿 or 兆
+    parts = []
+    for match in _MIXED_PART.finditer(text):
+        value = int(match[1].replace(",", ""))
+        factors = [_VALUES[unit] for unit in match[2] or ""]
+        parts.append(Number(str(value * math.prod(factors)), text=match[0]))
+        below += value * math.prod(factor for factor in factors if factor < 10_000)
+        for factor in factors:
+            if factor >= 10_000:
+                total, below = total + below * factor, 0
+    return str(total + below), parts
+
+
 def _number(match: re.Match[str], before_scale: bool) -> Number:
     # Digits of other scripts become 0 to 9. Numbers remain strings because their length is unlimited.
     text = match[0] if match[0].isascii() else _DIGIT.sub(lambda digit: str(int(digit[0])), match[0])
     runs = _DIGITS.findall(text)
     digits = "".join(runs).lstrip("0") or "0"
+    parts: list[Number] = []
     if match["mixed"]:
-        digits = str(sum(int(run) * _MYRIADS.get(scale, 1) for run, scale in _MIXED_PART.findall(text)))
+        digits, parts = _mixed_digits(text)
+    elif len(runs) > 1 and all(run.strip("0") for run in runs[1:]):  # `1,000` has no other reading
+        parts = [Number(run.lstrip("0") or "0", text=run) for run in runs]
+        fraction = len(runs) == 2 and (match["decimal"] or match["mark"] and match["mark"] in ".,٬")
+        parts[-1] = parts[-1]._replace(scaled=bool(fraction) or before_scale)
     if match["decimal"]:
         is_round = all(map(_is_small, runs))
     else:
         is_round = _is_small(digits.rstrip("0") or "0")
-    parts: list[Number] = []
-    if len(runs) > 1 and all(run.strip("0") for run in runs[1:]):  # `1,000` has no other reading
-        parts = [Number(run.lstrip("0") or "0", text=run) for run in runs]
-        fraction = len(runs) == 2 and (match["decimal"] or match["mark"] and match["mark"] in ".,٬")
-        parts[-1] = parts[-1]._replace(scaled=bool(fraction) or before_scale)
     return Number(
         digits,
         tuple(parts),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from nmt.copying.strings import find, separates_words
 from nmt.languages import language_of
 
-VERSION = 2
+VERSION = 3
 """Part of the fingerprint of facts about training text. Increase it if the same text gives others."""
 Span = tuple[int, int]
 
@@ -29,9 +29,18 @@ _WITH_CAPITALS = frozenset(("Armn", "Cyrl", "Grek", "Latn"))
 _INITIALS = re.compile(r"(?:\W?\w\.)+")  # such as `J.-P.`
 _TAG = re.compile(r"</?[^>]*>")
 _CLOSING = re.compile(r"(?:</[^>]*>)*")
-_DASHES = "-–—― "
-_SAYS = re.compile(r"\w{1,6}?(?:[说說问問答喊叫]|(?<!知)道)")
-"""Words after direct speech in Chinese, such as `他说`."""
+_MARKS = "-–—― ,，、"
+"""Marks before the words after direct speech."""
+_SPEECH = re.compile(
+    r"\w{1,6}?(?:[说說问問答喊叫]|(?<!知)道)"  # Chinese `他说`, and Japanese `彼は答えた`
+    r"|\w{1,8}[はが]\w{0,6}?(?:[言尋訊話述囁呟怒]|聞い|聞く|つぶや|ささや|笑っ)"
+    r"|(?:[A-Z][\w.'’-]*\s){1,3}(?:said|says|asked|asks|replied|answered|shouted|cried|whispered|added)\b"
+)
+"""Words after direct speech that may begin like a sentence, such as `他说`, `彼は言った`, `Mary asked`."""
+_PARTICLE = re.compile(
+    r"(?!\d)[가-힣]|と(?!ても|ころ|き)|って|[がを](?!っ)|の(?![んろ])|に(?![こやわ])|は(?![いじはっ])"
+)
+"""Particles of Korean and Japanese, which join a quotation to the next words: `“네!”라고`, `「はい。」と`."""
 _LOOK = 200
 """Number of characters before a possible end of a sentence that decide about it."""
 _WINDOW = 4000
@@ -197,12 +206,11 @@ def _is_one_sentence(before: str, after: str, spaced: bool, is_lower: bool) -> b
     if not any(map(str.isalnum, after)) or not _is_sentence(before):  # such as `😀`, and `1.` or `J.`
         return True
     first, last = after[0], before[-1]
-    if not spaced and (last.isascii() or (last in "」』" and after.startswith(("と", "って")))):
+    if not spaced and last.isascii():
         return True
-    if not spaced and last in "”’」』" and _SAYS.match(after):
+    if last in "”’」』" and ((not spaced and _PARTICLE.match(after)) or _SPEECH.match(after.lstrip(_MARKS))):
         return True
-    # A dash is before the words after direct speech, too.
-    if after.lstrip(_DASHES)[:1].islower() and not is_lower and _has_case(before):
+    if after.lstrip(_MARKS)[:1].islower() and not is_lower and _has_case(before):
         return True
     word = _LAST_WORD.search(before[:-1])[0].lower()  # type: ignore[index]  # it always matches
     return last == "." and (word in _TITLES or (first.isdecimal() and word in _BEFORE_NUMBERS))

@@ -36,6 +36,12 @@ KEPT = [
     ("en", "zh", "in 1985", "一九八五年"),
     ("ja", "en", "12万3456円", "123,456 yen"),
     ("ko", "en", "3억5000만 원", "350,000,000 won"),
+    ("zh", "en", "3万5千元", "35,000 yuan"),
+    ("ko", "en", "3만 5천 원", "35,000 won"),
+    ("ko", "en", "3만 5,000원과 1억 2,000만 원", "120 million and 35,000 won"),
+    ("ko", "en", "5천 3백 명", "5,300 people"),
+    ("ko", "en", "2만 3만", "20,000, 30,000"),
+    ("ja", "en", "1億2千万円", "120,000,000 yen"),
     ("zh", "en", "5万人", "50,000 people"),
     ("en", "de", "twenty dogs", "20 Hunde"),
     ("en", "de", "007", "7"),
@@ -58,6 +64,9 @@ MISSING = [
     ("en", "ar", "in 2020", "في ٢٠٢١", ("2020",)),
     ("hi", "en", "२०२०", "2021", ("२०२०",)),
     ("ja", "en", "12万3456円", "123,457 yen", ("12万3456",)),
+    ("ja", "en", "1億2千万円", "130 million yen", ("1億2千万",)),
+    ("ko", "en", "3만 5,000원", "36,000 won", ("3만 5,000",)),
+    ("ja", "en", "5百円", "600 yen", ("5",)),
     ("en", "de", "I am 35", "Ich bin fünfunddreißig", ("35",)),
 ]
 
@@ -116,7 +125,7 @@ def test_a_text_has_its_own_numbers(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["22,", "3 pm ", "1.", "7", "1,234", "XIV ", "5万6", "一二", "1' ", "1 234 ", "0"]
+    "part", ["22,", "3 pm ", "1.", "7", "1,234", "XIV ", "5万6千", "3만 5,000 ", "一二", "1' ", "1 234 ", "0"]
 )
 def test_the_time_is_in_proportion_to_the_length(part: str) -> None:
     comparison, start = NumberComparison("zh", "ja"), time.process_time()

@@ -28,7 +28,7 @@ class NumbersRule(Rule):
     name = "numbers"
     words = "the numbers of the sides differ"
     option = "drop_unequal_numbers"
-    version = 3
+    version = 4
 
     def __init__(self, source_lang: str = "", target_lang: str = "") -> None:
         self.comparison = NumberComparison(source_lang, target_lang)
