@@ -341,11 +341,21 @@ def has_letters(text: str) -> bool:
 
 
 def is_visible(text: str) -> bool:
-    """Returns whether a text has more than white space, controls and characters of formatting."""
-    return any(unicodedata.category(character) not in _INVISIBLE for character in text)
+    """Returns whether a text has more than white space, controls, characters of formatting and fillers."""
+    return any(
+        character in _VISIBLE_FORMATS
+        or (unicodedata.category(character) not in _INVISIBLE and character not in _FILLERS)
+        for character in text
+    )
 
 
 _INVISIBLE = frozenset(("Zs", "Zl", "Zp", "Cc", "Cf"))
+_VISIBLE_FORMATS = frozenset(
+    "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+)
+"""Unicode's Prepended_Concatenation_Mark: signs around numbers, such as the end of an ayah."""
+_FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
+"""Letters of Hangul that are not visible."""
 
 
 def mask_texts(texts: Sequence[str], strings: Sequence[Original]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig, Numbers
 from nmt.copying.numbers import NumberComparison
-from nmt.copying.strings import tag_pairs
+from nmt.copying.strings import is_visible, tag_pairs
 from nmt.copying.translation import identity_links, needs_no_model
 from nmt.data.corpora.sources import without_tag
 from nmt.decoding.alignment import Alignment, word_links
@@ -101,8 +101,9 @@ class Translator:
         of its score by it. To find it, all sentences of the line are translated with each constraint.
 
         Args:
-            lines: if a line is blank or has no pieces, its translation is the empty line; the model does not
-                read it. A line without letters outside its placeholders is its own translation, with score 0.
+            lines: if a line has nothing to see, such as U+200D alone, or no pieces, its translation is the
+                empty line; the model does not read it. A line without letters outside its placeholders is its
+                own translation, with score 0.
             advance: called with the number of lines of each finished batch, for example to update a progress
                 bar.
             prefixes: for each line the beginning of its translation, which may be empty. Processors can't
@@ -406,8 +407,8 @@ def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:
 
 
 def encoded_sources(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Returns the ids of each source, uncut and without EOS; none for a blank one."""
-    return tokenizer.encode_source([empty_if_blank(text) for text in texts])
+    """Returns the ids of each source, uncut and without EOS; none for one that has nothing to see."""
+    return tokenizer.encode_source([text if is_visible(text) else "" for text in texts])
 
 
 def empty_if_blank(text: str) -> str:

@@ -72,8 +72,10 @@ def test_a_line_with_letters_is_translated(line: str) -> None:
 
 
 def test_lines_with_nothing_to_see_are_empty_as_before() -> None:
-    blank = ["", " ", "\t\u3000", "\u200b", "\ufeff"]
-    assert translator().translate(blank) == [BLANK] * len(blank)
+    blank = ["", " ", "\t\u3000", "\u200b", "\ufeff", "\u200d", " \u00ad\u200f\u2060 ", "\x00\x07", "\u3164"]
+    model = CopyModel(tokenizer().source_vocab_size)
+    assert translator(model).translate(blank, prefixes=["words"] * len(blank)) == [BLANK] * len(blank)
+    assert model.batches == [] and translator().translate(["\u06dd"]) == [copy_of("\u06dd")]
 
 
 def test_strings_and_digits_are_a_copy_but_words_next_to_them_are_not() -> None:
