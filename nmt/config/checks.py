@@ -121,6 +121,8 @@ def _written(value: Any) -> str:
         return f"{{{','.join(f'{key}:{_written(each)}' for key, each in value.items())}}}"
     if isinstance(value, Enum):
         return str(value.value)
+    if value is None:
+        return "null"
     return str(value).lower() if isinstance(value, bool) else shortened(value)
 
 
@@ -156,7 +158,7 @@ class Section:
             bound, words = field.metadata.get(_BOUND), field.metadata.get(_OR_AUTO)
             key, value = f"{self.key}{field.name}", getattr(self, field.name)
             if truth_choices(field) and value != "auto" and not isinstance(value, bool):
-                raise UserError(f"{key}={shortened(value)}: must be auto, true or false.")
+                raise UserError(f"{key}={_written(value)}: must be auto, true or false.")
             if bound is None or (value is None and words is None):
                 continue
             if words is None or type(value) is int:
