@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from nmt.copying.strings import UNITS
 from nmt.languages import language_of
 
 VERSION = 2
@@ -30,18 +31,17 @@ _WORDS = """
 """
 _SCALES = "|".join(word.replace(".", r"\b") for word in _WORDS.split())
 _MAGNITUDE = rf"(?:[百백千万萬亿億兆천만억조]|(?-i:[kKM])\b|[ \u00a0\u202f-]?(?!милли[глмс])(?:{_SCALES}))"
-_UNITS = "[百백千천万萬만亿億억兆조]{1,2}"
 _RUN = r"(?:\d{1,3},\d{3}(?!\d)|\d{1,12})"
 _NUMBER = re.compile(
     r"(?P<groups>(?<!\d)\d{1,3}(?P<mark>[.,٬'’ \u00a0\u202f])\d{3}(?:(?P=mark)\d{3})*(?!\d))"
     r"|(?P<lakhs>(?<!\d)(?<!\d,)\d{1,2}(?:,\d{2}(?=,))++,\d{3}(?!\d))"
-    rf"|(?P<mixed>{_RUN}{_UNITS}(?= ?\d)(?: ?{_RUN}{_UNITS}){{0,4}}(?: ?{_RUN}(?!{_UNITS}|\d))?)"
+    rf"|(?P<mixed>{_RUN}{UNITS}(?= ?\d)(?: ?{_RUN}{UNITS}){{0,4}}(?: ?{_RUN}(?!{UNITS}|\d))?)"
     rf"|(?P<decimal>\d+[.,٫]\d+(?={_MAGNITUDE}))"
     r"|(?P<fraction>(?<=\d[.,٫])\d+)"
     r"|\d+",
     re.IGNORECASE,
 )
-_MIXED_PART = re.compile(rf"({_RUN})({_UNITS})?")
+_MIXED_PART = re.compile(rf"({_RUN})({UNITS})?")
 _VALUES = {
     **dict.fromkeys("百백", 100),
     **dict.fromkeys("千천", 1000),

@@ -59,6 +59,10 @@ TAG = re.compile(_TAG)
 STRING = re.compile("|".join((_URL, _EMAIL, _TAG, _VARIABLE, _FORMAT, _OWN)))
 """The strings that are replaced. A URL may have punctuation at its end that `find` does not include."""
 _NUMBER = re.compile(r"(?<!\d)\d++(?:[.,:/'’٫٬\u00a0\u202f\u2013-]\d++)*+")
+UNITS = "[百백千천万萬만亿億억兆조]{1,2}"
+"""Matches the units of East Asia after digits, such as `万` of `3万` and `千万` of `2千万`."""
+_COPIED = re.compile(rf"(?<!\d)\d[\d.,]*+{UNITS}(?: ?\d[\d,]*+(?:{UNITS})?){{0,4}}|({_NUMBER.pattern})")
+"""Matches numbers; the group is empty for one with units, which other languages count otherwise."""
 _HINT = re.compile(rf"[<{{%@]|://|www\.|{_OWN}")
 _ONE = re.compile(f"({_OWN})")
 _CONTROLS = frozenset(map(chr, (*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029)))
@@ -108,7 +112,8 @@ def find(text: str, tags: Collection[str] = (), *, numbers: bool = False) -> lis
 
     The first word is not replaced if it is one of `tags`. With `numbers`, numbers in digits are strings too,
     as long as there are placeholders: dates, times and ranges as a whole, but no part of a word (`B2B`,
-    `1st`). A number may touch a letter without case, such as in `1985年`.
+    `1st`), and none with a unit that other languages count otherwise (`3万5千`). A number may touch a letter
+    without case, such as in `1985年`.
     """
     first = text.split(None, 1)[:1] if tags else []
     begin = text.index(first[0]) + len(first[0]) if first and first[0] in tags else 0
@@ -116,8 +121,10 @@ def find(text: str, tags: Collection[str] = (), *, numbers: bool = False) -> lis
     if not numbers:
         return spans
     starts = [start for start, _ in spans]
-    for match in _NUMBER.finditer(text, begin):
-        start, end = match.span()
+    for match in _COPIED.finditer(text, begin):
+        start, end = match.span(1)
+        if start < 0:
+            continue
         place = bisect(starts, start)
         is_inside = place > 0 and start < spans[place - 1][1]
         if len(spans) >= NUM_PLACEHOLDERS:
