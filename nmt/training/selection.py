@@ -110,6 +110,12 @@ def updates_to_retain(progress: Progress, config: AveragingConfig, keep: int) ->
     return {saved.update for saved in [*newest, *best]}
 
 
+def most_retained(options: TrainingConfig) -> int:
+    """Returns the largest number of checkpoints that rotation retains; see `updates_to_retain`."""
+    averaging = options.averaging
+    return max(options.keep_checkpoints, averaging.count) + _num_best(averaging)
+
+
 def final_candidates(config: TrainConfig, checkpoints: CheckpointFolder, run: Progress) -> list[Candidate]:
     """Returns the candidates for the final model of a run.
 

@@ -23,6 +23,7 @@ from nmt.training.batch_size import logged_if_slow, probe_memory, training_parts
 from nmt.training.figures.meter import meter_for
 from nmt.training.figures.monitor import Monitor, profiling
 from nmt.training.figures.validated import Validation, criterion_for
+from nmt.training.forecast import Forecast
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import among_best, updates_to_retain
 from nmt.training.state.checkpoint import HELD_OUT, Checkpoint, CheckpointFolder, saving
@@ -88,10 +89,15 @@ class Trainer:
         self._restore()
         # The meter measures the speed of the device. It must do so before the memory probe, which shows the
         # memory that training takes, and before the loaders use some of the cores.
-        self._meter = meter_for(self.config, self.progress, self.ranks)
+        self._meter = meter_for(self.config, self.ranks)
+        self._forecast = Forecast(
+            self.config, self.prepared, self.parallel.whole.num_parameters, self.progress
+        )
         if self.progress.ended(self.options) is None:
             with logged_if_slow("memory probe: trying the largest batches that can occur"):
                 probe_memory(self.training_step, self.prepared.train, self.config, self.progress.loss_scale)
+            if self.ranks.is_main:
+                self._forecast.announce(self.progress, self.folder.path)
         self._start_time = time.perf_counter() - self.progress.total_seconds
         with ExitStack() as stack:
             self._open(stack)
@@ -213,8 +219,12 @@ class Trainer:
             progress.settled = True
 
     def _validate(self) -> Validation:
+        started = time.perf_counter()
         with self.mean.in_place():
-            return self._validator.validate(self.stop)
+            validated = self._validator.validate(self.stop)
+        if self.ranks.is_main:
+            self._forecast.add_validation(time.perf_counter() - started, self.progress)
+        return validated
 
     def _note_and_save(self, validated: Validation | None, checkpoint: bool, state: State) -> None:
         progress = self.progress
@@ -273,7 +283,9 @@ class Trainer:
         # The held-out text, for nmt-eval on a checkpoint, and facts about the training text, for translation.
         texts = {part: report[part] for part in ("valid", "test", "text") if part in report}
         facts = {"learning_rate": self._learning_rate(), "data": texts}
+        started = time.perf_counter()
         self._saver.save(Checkpoint(self.progress, *state), facts, keep)
+        self._forecast.add_checkpoint(time.perf_counter() - started)
 
     def _save_last(self) -> None:
         """Saves the state with which a run ends or stops, unless a checkpoint has it.
@@ -316,7 +328,8 @@ class Trainer:
             return
         progress = self.progress
         self._meter.add(totals, norm, spent, self._stream.seconds_waited)
-        self._monitor.advance(self._meter.figures(progress))
+        self._monitor.advance(self._meter.figures())
+        self._forecast.add(spent, progress)
         if progress.update % self.options.log_every == 0:
             self._record_updates()
 
@@ -326,7 +339,8 @@ class Trainer:
             return
         progress = self.progress
         figures = {
-            **self._meter.figures(progress),
+            **self._meter.figures(),
+            "eta_minutes": self._forecast.seconds_left(progress) / 60,
             "epoch": progress.cursor.epoch + 1,
             "learning_rate": self._learning_rate(),
             "skipped_updates": progress.skipped_updates,

@@ -35,6 +35,7 @@ NORMALISERS: dict[str, tuple[str, str]] = {
     "number of a process": (r"\b(process|pid) \d+", r"\1 <number>"),
     "version of nmt": (r"\bnmt 0\.\d+\.\d+\S*", "nmt <version>"),
     "lines of a slow machine": (r"(?m)^(<time> \w+ )?(memory probe: trying|training waits \d).*\n", ""),
+    "times of the forecast": (r"(?m)^(<time> \w+ )?update \d+: .* an update; next .*\n", ""),
     "training.compile in YAML, which went": (r"(?m)^  compile: (true|false)\n", ""),
     "training.compile in --help": (r"(?m)^ {4}training\.compile=.*\n( {47}\S.*\n)*", ""),
     "line of the source": (r"(\.py):\d+", r"\1:<line>"),

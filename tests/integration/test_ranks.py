@@ -116,6 +116,8 @@ def test_fifty_updates_end_in_the_weights_of_one_process(
         }
         train(toy_config(data, run, devices=str(processes), dropout=0.2, max_tokens=256, **options))
         runs.append(read_weights(run / "checkpoints/update-00000050/model.safetensors"))
+        said = (run / "train.log").read_text()
+        assert said.count(" INFO training: transformer, ") == said.count(" INFO update 10: ") == 1
     one, two = runs
     for name, weight in one.items():
         assert (weight - two[name]).abs().max() <= 1e-5, name

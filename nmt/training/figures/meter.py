@@ -1,4 +1,4 @@
-"""Figures over the last few updates: loss, speed, causes of low speed, memory and remaining time."""
+"""Figures over the last few updates: loss, speed, causes of low speed, and memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from nmt.data.batches.blocks import budgets
 from nmt.runtime.machine import available_cores, queued_seconds
 from nmt.runtime.streams import log
 from nmt.training.processes.ranks import Ranks
-from nmt.training.state.progress import Progress
 from nmt.training.update.precision import product_dtype
 from nmt.training.update.training_step import NUM_COUNTERS, Counters
 
@@ -37,7 +36,6 @@ class Meter:
     def __init__(
         self,
         config: TrainConfig,
-        progress: Progress,
         ceiling: float,
         device: torch.device,
         cores: CpuContention | None = None,
@@ -45,7 +43,6 @@ class Meter:
         self._cores = cores
         self._options, self._ceiling, self._device = config.training, ceiling, device
         self._room = config.training.micro_batches * budgets(config.data)[0]
-        self._first = progress.update, progress.total_seconds
         self._waited_before = self._waited = 0.0
         self._totals: Counters[float] = _NO_UPDATES
         self.clear()
@@ -68,15 +65,14 @@ class Meter:
         """Number of updates since the last `clear`."""
         return self._updates
 
-    def figures(self, progress: Progress) -> Figures:
+    def figures(self) -> Figures:
         """Returns the figures of the updates since the last `clear`; there must be at least one.
 
         Returns:
             `loss`, `ppl` and, if it is not the loss, `objective`: means per target token; `gradient_norm` of
             the last update; `tokens_per_second`; `mfu`: matrix products as a share of the ceiling;
             `data_wait`: the share of the time spent waiting for batches; `filling`: target tokens as a share
-            of the token budget; `peak_memory_gb` of this process, or of its GPU; `eta_minutes` until
-            `max_updates` or `max_minutes`, at the pace of this session.
+            of the token budget; `peak_memory_gb` of this process, or of its GPU.
         """
         totals, tokens, seconds = self._totals, self._totals.tokens, self._seconds
         differs = self._options.rdrop or self._options.objective.name != "label_smoothing"
@@ -91,7 +87,6 @@ class Meter:
             "data_wait": min(1.0, (self._waited - self._waited_before) / seconds),
             "filling": tokens / (self._updates * self._room),
             "peak_memory_gb": peak_memory(self._device) / 1e9,
-            "eta_minutes": self._seconds_left(progress) / 60,
         }
 
     @property
@@ -104,16 +99,8 @@ class Meter:
         self._totals = _NO_UPDATES
         self._waited_before = self._waited
 
-    def _seconds_left(self, progress: Progress) -> float:
-        update, seconds = self._first
-        pace = (progress.total_seconds - seconds) / max(1, progress.update - update)
-        left = pace * (self._options.max_updates - progress.update)
-        if self._options.max_minutes is not None:
-            left = min(left, 60 * self._options.max_minutes - progress.total_seconds)
-        return max(0.0, left)
 
-
-def meter_for(config: TrainConfig, progress: Progress, ranks: Ranks) -> Meter:
+def meter_for(config: TrainConfig, ranks: Ranks) -> Meter:
     """Returns the meter of a run; all processes measure the ceiling of their devices at the same time.
 
     The GPU memory of this measurement does not count towards the peak memory of the run.
@@ -126,7 +113,7 @@ def meter_for(config: TrainConfig, progress: Progress, ranks: Ranks) -> Meter:
     if ranks.device.type == "cpu" and ranks.is_main:
         local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
         cores = CpuContention(torch.get_num_threads(), local)
-    return Meter(config, progress, ceiling.item(), ranks.device, cores)
+    return Meter(config, ceiling.item(), ranks.device, cores)
 
 
 def perplexity(nll: float) -> float | None:

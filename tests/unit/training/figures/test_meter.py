@@ -19,7 +19,6 @@ from nmt.training.figures import memory
 from nmt.training.figures import meter as module
 from nmt.training.figures.memory import MemoryMeter, _left_by
 from nmt.training.figures.meter import CpuContention, Meter, measured_ceiling, peak_memory, perplexity
-from nmt.training.state.progress import Progress
 from nmt.training.update.training_step import Counters
 
 CPU = torch.device("cpu")
@@ -32,12 +31,10 @@ def config(**training: Any) -> TrainConfig:
 
 
 def test_figures_of_literal_updates() -> None:
-    progress = Progress(update=10, total_seconds=1000.0)
-    meter = Meter(config(), progress, ceiling=4e12, device=CPU)
+    meter = Meter(config(), ceiling=4e12, device=CPU)
     meter.add(Counters(0.0, 2.0, 180.0, 360.0, 180.0, 0.0, 0.0), 7.0, 1.0, 0.5)
     meter.add(Counters(0.0, 6.0, 120.0, 540.0, 420.0, 0.0, 0.0), 3.0, 3.0, 1.0)
-    progress.update, progress.total_seconds = 12, 1012.0
-    figures = meter.figures(progress)
+    figures = meter.figures()
     assert figures.pop("peak_memory_gb") == pytest.approx(peak_memory(CPU) / 1e9, rel=0.5)
     assert figures == pytest.approx(
         {
@@ -48,31 +45,18 @@ def test_figures_of_literal_updates() -> None:
             "mfu": 0.5,  # 8e12 operations in 4 s, at a peak of 4e12 per second
             "data_wait": 0.25,
             "filling": 0.75,  # 300 tokens of 2 updates x 2 micro-batches x 100
-            "eta_minutes": 38 * 6 / 60,
         }
     )
 
 
 def test_figures_begin_anew() -> None:
-    progress = Progress()
-    meter = Meter(config(rdrop=5.0), progress, ceiling=1e12, device=CPU)
+    meter = Meter(config(rdrop=5.0), ceiling=1e12, device=CPU)
     meter.add(Counters(900.0, 1.0, 100.0, 800.0, 700.0, 0.0, 0.0), 1.0, 2.0, 1.5)
     meter.clear()
     meter.add(Counters(500.0, 1.0, 100.0, 400.0, 300.0, 0.0, 0.0), 2.0, 1.0, 1.75)
-    progress.update, progress.total_seconds = 2, 3.0
-    figures = meter.figures(progress)
+    figures = meter.figures()
     assert (figures["objective"], figures["loss"], figures["data_wait"]) == (5.0, 4.0, 0.25)
     assert (figures["tokens_per_second"], figures["mfu"], figures["filling"]) == (100.0, 1.0, 0.5)
-
-
-def test_time_left_ends_with_the_minutes() -> None:
-    progress = Progress()
-    meter = Meter(config(max_minutes=2.0), progress, ceiling=1.0, device=CPU)
-    meter.add(Counters(*[1.0] * 7), 1.0, 1.0, 0.0)
-    found = []
-    for progress.update, progress.total_seconds in ((1, 1.0), (10, 60.0), (40, 119.0), (41, 130.0)):
-        found.append(meter.figures(progress)["eta_minutes"])
-    assert found == pytest.approx([49 / 60, 1.0, 1 / 60, 0.0])
 
 
 @pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16])
