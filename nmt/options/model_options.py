@@ -19,10 +19,12 @@ from nmt.options.overrides import Setting
 from nmt.runtime.checksums import read_checked, read_sections
 from nmt.runtime.files import decoded, expanded
 from nmt.runtime.hub import is_hub_name, model_folder_or_none, pinned
-from nmt.runtime.model_files import EXPORT_REPORT, config_file
+from nmt.runtime.model_files import CONFIG, EXPORT_REPORT, config_file
 from nmt.runtime.os_errors import read_errors
 
 _C = TypeVar("_C")
+_NAMES = ("name", "data.name", "experiment", "data")
+"""Options that name the run folder if `run_dir` is not given; the first one decides."""
 
 
 def with_commit(setting: Setting) -> Setting:
@@ -51,8 +53,12 @@ def architecture_of_model(start_from: str, given: Mapping[str, Any]) -> list[Set
     Those whose keys are in `given` are left out, since later settings would not win.
     """
     path = _config_of(_resolved("start_from", str(start_from)), "start_from")
-    if path is None:
-        return []
+    if path is None:  # a run that resumes without it has its options
+        name = next((given[key] for key in _NAMES if given.get(key) is not None), "quickstart")
+        run_dir = _resolved("run_dir", str(given.get("run_dir") or f"runs/{name}"))
+        path = expanded(run_dir) / CONFIG
+        if not path.is_file():
+            return []
     model = storage.to_plain(_section(ModelConfig, path, "model"))
     positions = model.pop("positions")
     if "model/positions" not in given:

@@ -154,7 +154,7 @@ def training_parts(config: TrainConfig, prepared: Prepared, ranks: Ranks) -> tup
         OutOfMemory: they do not fit into memory.
         UserError: see `initial_model` and `TrainingStep`.
     """
-    model = initial_model(config, prepared)
+    model = initial_model(config, prepared, resumable=True)
     with _model_memory_errors(model, config.training):
         step = TrainingStep(model, config.training, ranks)
         return step, RunningMean(step.parallel, config.training.ema, is_main=ranks.is_main)

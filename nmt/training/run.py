@@ -55,6 +55,7 @@ from nmt.training.state.recovery import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.warm_start import (
     check_frozen,
+    data_to_prepare,
     log_new_pieces,
     start_fingerprint,
     start_plugins,
@@ -203,7 +204,9 @@ def _follow(ranks: Ranks, config_text: str, fingerprint: str, start: str | None)
     """
     config = from_yaml(TrainConfig, config_text, "the first process's options")
     set_up_machine(config, ranks.on_this_machine)
-    prepared = prepare(config.data, checked=os.environ.get("GROUP_RANK") == "0")  # as rank 0, on its machine
+    prepared = prepare(
+        data_to_prepare(config), checked=os.environ.get("GROUP_RANK") == "0"
+    )  # as rank 0, on its machine
     if prepared.fingerprint != fingerprint:
         raise UserError(
             "data.train: the prepared data differ from those of the first process. Give all machines "
@@ -280,7 +283,7 @@ def _checked_and_prepared(
     """
     plugins, origin = folder.plugins(), f"The run in {folder.path} was started"
     if not plugins and config.start_from is not None:
-        plugins, origin = start_plugins(config.start_from), f"The model in {config.start_from} was trained"
+        plugins, origin = start_plugins(config), f"The model in {config.start_from} was trained"
     with naming_plugins(plugins, origin):
         check_names(config)
     if not folder.holds_checkpoints():  # a run that began earlier keeps its names
@@ -298,7 +301,7 @@ def _checked_and_prepared(
         check_frozen(config)
         metrics_for(config.data.target_lang, config.evaluation, keys)
         warn_of_words("data.target_lang", config.data.target_lang, keys)
-    prepared = prepare(config.data)
+    prepared = prepare(data_to_prepare(config))
     config = with_tokenizer_options(config, vocab_size=prepared.vocab_size)
     if config.data.tokenizer.path is not None and config.data.tokenizer.extend is Extension.auto:
         chosen = Extension.always if prepared.is_extended else Extension.never

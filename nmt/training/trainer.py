@@ -16,6 +16,7 @@ from nmt.data.cleaning.cleaner import shortened
 from nmt.data.corpora.held_out import held_out_facts
 from nmt.data.preparation.prepare import Prepared
 from nmt.model.gpu.graphs import padding_steps
+from nmt.runtime.hub import find_model_folder
 from nmt.runtime.machine import available_cores
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log, visible
@@ -26,7 +27,7 @@ from nmt.training.figures.validated import Validation, criterion_for
 from nmt.training.forecast import Forecast
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import among_best, updates_to_retain
-from nmt.training.state.checkpoint import HELD_OUT, Checkpoint, CheckpointFolder, saving
+from nmt.training.state.checkpoint import HELD_OUT, START, Checkpoint, CheckpointFolder, saving
 from nmt.training.state.progress import Progress
 from nmt.training.state.recovery import (
     batch_records,
@@ -265,6 +266,8 @@ class Trainer:
         checkpoint = (
             load_resume_checkpoint(self.config, self.folder, self.checkpoints) if self.ranks.is_main else None
         )
+        if self.ranks.is_main and checkpoint is None and self.config.start_from is not None:
+            find_model_folder(self.config.start_from, "start_from")  # `training_parts` may have done without
         if self.ranks.is_main:
             # With the vocabulary and config.yaml, each checkpoint is a usable model before the run ends.
             self.prepared.tokenizer.save(self.folder.path)
@@ -387,5 +390,5 @@ def open_checkpoints(
         HELD_OUT: fingerprint([*map(held_out_facts, (prepared.valid, prepared.test))]),
     }
     if start is not None:
-        prints["model in start_from"] = start
+        prints[START] = start
     return CheckpointFolder(folder.checkpoints, prints, fixed_options(config))

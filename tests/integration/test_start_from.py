@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -96,6 +99,46 @@ def test_stopped_and_started_again_it_is_the_same(base: Path, tmp_path: Path) ->
         for run in ("whole", "parts")
     )
     assert whole == parts
+
+
+@pytest.mark.parametrize(("key", "extended"), [("start_from", True), ("data.tokenizer.path", False)])
+def test_a_resume_does_without_a_model_that_is_gone(
+    key: str, extended: bool, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new run needs it, and so does the penalty on the distance from it."""
+    caplog.set_level(logging.INFO, "nmt")
+    gone, data = tmp_path / "gone", write_toy(tmp_path / "text", train=200, held_out=8, seed=5)
+    shutil.copytree(base / "run/model", gone)
+
+    def config(name: str, **training: Any) -> TrainConfig:
+        config = started(base, tmp_path / name, data, "<b>" if extended else "<a>")
+        tokenizer = TokenizerConfig(extend=Extension.always if extended else Extension.never)
+        start = str(gone)
+        if key == "data.tokenizer.path":
+            start, tokenizer = None, replace(tokenizer, path=str(gone))
+        config = replace(config, start_from=start, data=replace(config.data, tokenizer=tokenizer))
+        return replace(config, training=replace(config.training, **training))
+
+    if key == "start_from":
+        train(config("near", max_updates=5, l2_to_start=0.1))
+    train(config("whole"))
+    train(config("parts", max_updates=5))
+    shutil.rmtree(gone)
+    train(config("parts"))
+    whole, parts = (
+        (tmp_path / run / "checkpoints/update-00000012/model.safetensors").read_bytes()
+        for run in ("whole", "parts")
+    )
+    assert whole == parts
+    others = [config("new")]
+    if key == "start_from":
+        assert (
+            f"start_from={gone}: the model is not there any more; the run resumes without it" in caplog.text
+        )
+        others.append(config("near", l2_to_start=0.1))
+    for other in others:
+        with pytest.raises(UserError, match=f"^{key}={gone}: (there is no such|neither this) folder"):
+            train(other)
 
 
 def test_another_model_in_its_place_is_told(base: Path, tmp_path: Path) -> None:

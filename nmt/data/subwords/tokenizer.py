@@ -291,16 +291,23 @@ def find_tokenizer(path: str) -> Tokenizer:
     Raises:
         UserError: there is no tokenizer, or it is damaged.
     """
-    for folder in model_folders(path, "data.tokenizer.path"):
-        with read_errors(folder):
-            place = pieces_folder(folder)
-            has_pieces = holds_pieces(place)
-        if has_pieces:
-            return Tokenizer.load(place)
+    folder = tokenizer_folder(path)
+    if folder is not None:
+        return Tokenizer.load(folder)
     raise UserError(
         f"data.tokenizer.path={path}: neither this folder nor its folder model/ has {JOINT_FILE}, or "
         f"{SOURCE_FILE} and {TARGET_FILE}. Give the folder of a model, a run or a checkpoint."
     )
+
+
+def tokenizer_folder(path: str) -> Path | None:
+    """Returns the folder with the tokenizer that `find_tokenizer` reads; None if there is none."""
+    for folder in model_folders(path, "data.tokenizer.path"):
+        with read_errors(folder):
+            place = pieces_folder(folder)
+            if holds_pieces(place):
+                return place
+    return None
 
 
 def check_symbols(symbols: Sequence[str], key: str) -> None:

@@ -27,6 +27,7 @@ from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import require_run_folder, require_same, without_folders
 
 FORMAT_VERSION = 1
+START = "model in start_from"
 HELD_OUT = "validation or test data"
 """The name of their fingerprint, which checkpoints of earlier versions lack."""
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -169,9 +170,19 @@ class CheckpointFolder:
 
     def newest_progress(self) -> Progress | None:
         """Returns the counters of the newest checkpoint with a readable `state.json`; None without one."""
+        newest = self._newest_state()
+        return None if newest is None else newest[0]
+
+    def newest_fingerprints(self) -> dict[str, Any]:
+        """Returns the fingerprints of the checkpoint of `newest_progress`; empty without one."""
+        newest = self._newest_state()
+        return {} if newest is None else newest[1]["fingerprints"]
+
+    def _newest_state(self) -> tuple[Progress, dict[str, Any]] | None:
         for update in reversed(self.updates()):
             try:
-                return _progress(self._path(update), _read_state(self._path(update))[0])
+                state, _ = _read_state(self._path(update))
+                return _progress(self._path(update), state), state
             except DamagedCheckpoint:
                 continue
         return None

@@ -6,27 +6,30 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nmt.bundle import load_weights, read_config, read_model_weights
-from nmt.config import Extension, TrainConfig
+from nmt.config import DataConfig, Extension, TrainConfig
 from nmt.config.checks import shortened
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.subwords.extension import is_extension
-from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer, tokenizer_folder
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, build_model
 from nmt.runtime.checksums import file_sum
-from nmt.runtime.hub import find_model_folder, is_commit, is_hub_name, pinned
-from nmt.runtime.model_files import WEIGHTS, config_file, pieces_folder
+from nmt.runtime.files import expanded
+from nmt.runtime.hub import find_model_folder, is_commit, is_hub_name, model_folder_or_none, pinned
+from nmt.runtime.model_files import WEIGHTS, config_file, holds_pieces, pieces_folder
 from nmt.runtime.os_errors import read_errors
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log
+from nmt.training.state.checkpoint import START, CheckpointFolder
 from nmt.training.state.new_pieces import FEW_PIECES, sides_of_weights, with_new_pieces
-from nmt.training.state.run_folder import fixed_options
+from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.update.optimizer import trained_parameters
 
 _KEY = "start_from"
@@ -41,16 +44,20 @@ def new_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
     return build_model(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
 
 
-def initial_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
+def initial_model(config: TrainConfig, prepared: Prepared, *, resumable: bool = False) -> Seq2Seq:
     """Creates the model as it is before the first update, with the weights of `training.freeze` frozen.
+
+    With `resumable`, its weights are random if `start_folder` is None: a checkpoint will replace them.
 
     Raises:
         UserError: the weights of `start_from` are missing or damaged, or belong to another vocabulary; or
             `training.freeze` names no weights.
     """
     model = new_model(config, prepared)
+    folder = None
     if config.start_from is not None:
-        folder = find_model_folder(config.start_from, _KEY)
+        folder = start_folder(config) if resumable else find_model_folder(config.start_from, _KEY)
+    if folder is not None:
         weights = read_model_weights(folder)
         old, new = Tokenizer.load(pieces_folder(folder)), prepared.tokenizer
         if old.fingerprint != new.fingerprint:
@@ -111,7 +118,10 @@ def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> Tr
         config = with_tokenizer_options(config, extend=chosen)
     if config.start_from is None:
         return config
-    folder = find_model_folder(config.start_from, _KEY)
+    folder = start_folder(config)
+    if folder is None:
+        log.info("%s=%s: the model is not there any more; the run resumes without it", _KEY, start)
+        return _with_paths(config, start, path or start)
     saved, new = map(fixed_options, (read_config(config_file(folder)), config))
     shape = [key for key in saved | new if key.startswith("model.") and key not in _CHANGEABLE]
     other = [key for key in shape if saved.get(key) != new.get(key)]
@@ -126,9 +136,37 @@ def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> Tr
     return _with_paths(config, start, path or start)
 
 
-def start_plugins(start_from: str) -> list[str]:
+def start_folder(config: TrainConfig) -> Path | None:
+    """Returns the folder of the model in `start_from`; None if it is gone, but a checkpoint has all of it.
+
+    A checkpoint lacks only the weights that `training.l2_to_start` compares with.
+
+    Raises:
+        UserError: there is no model, and the run needs it.
+    """
+    with read_errors(expanded(str(config.start_from))):
+        folder = model_folder_or_none(str(config.start_from), _KEY)
+    if (
+        folder is None
+        and RunFolder(Path(config.run_dir)).holds_checkpoints()
+        and not config.training.l2_to_start
+    ):
+        return None
+    return folder or find_model_folder(str(config.start_from), _KEY)
+
+
+def data_to_prepare(config: TrainConfig) -> DataConfig:
+    """Returns the options of the data, of a resumed run with its own vocabulary if the given one is gone."""
+    path, run = config.data.tokenizer.path, RunFolder(Path(config.run_dir))
+    if path is None or not run.holds_checkpoints() or not holds_pieces(run.path) or tokenizer_folder(path):
+        return config.data
+    return with_tokenizer_options(config, path=str(run.path), extend=Extension.never).data
+
+
+def start_plugins(config: TrainConfig) -> list[str]:
     """Returns the `plugins` with which the model in `start_from` was trained."""
-    return read_config(config_file(find_model_folder(start_from, _KEY))).plugins
+    folder = start_folder(config)
+    return [] if folder is None else read_config(config_file(folder)).plugins
 
 
 def _pinned(key: str, path: str | None, begun: str | None) -> str | None:
@@ -162,14 +200,19 @@ def _as_given(value: Any) -> str:
 def start_fingerprint(config: TrainConfig) -> str | None:
     """Returns the SHA-256 of the weights in `start_from`; None without that option.
 
+    It is that of the checkpoints if `start_folder` is None.
+
     Raises:
         UserError: the weights can't be read.
     """
     if config.start_from is None:
         return None
-    path = find_model_folder(config.start_from, _KEY) / WEIGHTS
-    with read_errors(path):
-        return file_sum(path)
+    folder = start_folder(config)
+    if folder is None:
+        known = CheckpointFolder(RunFolder(Path(config.run_dir)).checkpoints, {}).newest_fingerprints()
+        return known.get(START)
+    with read_errors(folder / WEIGHTS):
+        return file_sum(folder / WEIGHTS)
 
 
 _EMBEDDINGS = "embeddings"

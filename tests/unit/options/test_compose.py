@@ -396,6 +396,19 @@ def test_a_warm_start_has_the_options_of_its_model_except_for_dropout(start: Pat
     assert experiment == replace(there, dropout=0.25)
 
 
+def test_a_run_whose_start_is_gone_has_its_own_options(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = composed(*LOCAL, f"start_from={start}").model
+    gone = f"start_from={tmp_path / 'gone'}"
+    assert composed(*LOCAL, gone, f"run_dir={start}").model == there
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/local").symlink_to(start)
+    monkeypatch.chdir(tmp_path)
+    assert composed(*LOCAL, gone).model == there
+    assert composed(*LOCAL, gone, "run_dir=runs/other").model == composed(*LOCAL).model
+
+
 def test_given_options_of_the_model_win_over_those_of_the_start(start: Path) -> None:
     assert composed(*LOCAL, f"start_from={start}", "model.norm=post").model.norm is Norm.post
     assert composed(*LOCAL, f"start_from={start}", "model=small").model.d_model == 512
