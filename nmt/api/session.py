@@ -10,6 +10,7 @@ from nmt.errors import UserError
 from nmt.options.arguments import Arguments, require_option, require_text
 from nmt.runtime.files import require_current_folder
 from nmt.runtime.guest import Guest, as_guest, preserved_host_state
+from nmt.runtime.machine import require_unix
 from nmt.runtime.os_errors import stray_file_error
 from nmt.runtime.streams import log
 
@@ -30,6 +31,7 @@ def session(*, progress: bool, torch: bool = True) -> Iterator[None]:
     call = Guest(progress, log.getEffectiveLevel())
     with as_guest(call), preserved_host_state(torch=torch):
         try:
+            require_unix()
             require_current_folder()
             yield
         except OSError as error:

@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 from nmt import __version__
 from nmt.errors import UserError
 from nmt.runtime.files import require_current_folder
-from nmt.runtime.machine import expandable_segments, short_spins
+from nmt.runtime.machine import expandable_segments, require_unix, short_spins
 from nmt.runtime.os_errors import stray_file_error, write_errors
 from nmt.runtime.plugins import load_plugins
 from nmt.runtime.signals import Terminated, let_stop_signals_kill, raise_on_stop_signals
@@ -84,7 +84,7 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
         # The reader of standard output has closed it (`| head`): not a failure. Without this, Python would
         # report the error again when it flushes standard output at exit.
         silence(sys.stdout)
-        return 128 + signal.SIGPIPE
+        return 128 + getattr(signal, "SIGPIPE", 13)  # Windows does not have it
     except OSError as error:
         line = stray_file_error(error)
         if line is None:
@@ -174,6 +174,7 @@ def _dispatch(
             put("".join(f"{word}\n" for word in completed(schema, config_name, flags.complete or "")))
         return
 
+    require_unix()
     require_current_folder()
     # They import Hydra, for which --help does not wait.
     from nmt.config.storage import to_yaml

@@ -6,7 +6,6 @@ A folder is built under a lock and has the name NAME.part until it is complete.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import inspect
 import json
@@ -117,20 +116,22 @@ def forget_unused(root: Path, days: int) -> None:
     """
     oldest = time.time() - days * 86_400
     folders: list[Path] = []
+
+    def taken() -> None:
+        raise UserError("another process uses it")
+
     with contextlib.suppress(OSError):  # a folder that can't be listed is skipped
         folders = sorted(root.iterdir())
     for folder in folders:
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, UserError):  # UserError: it can't be locked
             if not _is_prepared(folder) or folder.stat().st_mtime >= oldest:
                 continue
-            flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # does not block on a pipe
-            lock = stack.enter_context(open(os.open(_lock_file(folder), flags, 0o666), "w"))
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if another process holds it
-            log.info("deleting %s: not used for %d days", folder, days)
-            (folder / _MANIFEST).unlink(missing_ok=True)  # first: without it the folder is incomplete
-            for path in folder.iterdir():
-                path.unlink()
-            folder.rmdir()
+            with locked(_lock_file(folder), taken):
+                log.info("deleting %s: not used for %d days", folder, days)
+                (folder / _MANIFEST).unlink(missing_ok=True)  # first: without it the folder is incomplete
+                for path in folder.iterdir():
+                    path.unlink()
+                folder.rmdir()
 
 
 def _is_prepared(folder: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -228,6 +227,8 @@ def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
     Raises:
         UserError: the file can't be written, or its file system does not support locks.
     """
+    import fcntl  # Windows does not have it; `require_system` refuses to run there
+
     with contextlib.ExitStack() as stack:
         with write_errors(path):
             # O_NONBLOCK: a named pipe with this name raises an error and does not wait for a reader.

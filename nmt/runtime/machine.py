@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,19 @@ from nmt.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+
+
+def require_unix() -> None:
+    """Requires Linux or macOS: nmt uses the file locks, signals and limits of Unix.
+
+    Raises:
+        UserError: this is another system.
+    """
+    if sys.platform == "win32" or any(find_spec(name) is None for name in ("fcntl", "resource")):
+        raise UserError(
+            f"this system ({sys.platform}) lacks the locks and limits of Unix. nmt runs on Linux and macOS, "
+            "and on Windows in WSL 2: wsl --install."
+        )
 
 
 def available_cores() -> int:

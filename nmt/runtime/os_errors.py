@@ -62,7 +62,7 @@ _REASONS = {
     ),
     errno.ETXTBSY: ("it is a program that is running", "Choose another name."),
     errno.EXDEV: ("it is on another file system", "Choose another folder."),
-    **dict.fromkeys((getattr(errno, name) for name in _OF_NETWORKS), _NETWORK),
+    **dict.fromkeys((getattr(errno, name) for name in _OF_NETWORKS if hasattr(errno, name)), _NETWORK),
 }
 _MISSING = {
     "read": ("it does not exist", "Check the name."),

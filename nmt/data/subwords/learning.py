@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import resource
 import signal
 import sys
 import threading
@@ -212,6 +211,8 @@ def _default_stop_signals() -> Iterator[None]:
     if guest() is not None or threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
+    import resource  # Windows does not have it
+
     ours = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     caught = [number for number, handler in ours.items() if callable(handler)]  # without the ignored ones
     core = resource.getrlimit(resource.RLIMIT_CORE)

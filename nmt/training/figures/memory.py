@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import re
-import resource
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -57,6 +56,8 @@ class MemoryMeter:
         shared = min([_available(), *_left_by(control_groups())])
         if self._processes > 1:  # each of the others has the size of this one
             shared = (shared + _status("VmRSS")) // self._processes - _status("VmRSS")
+        import resource  # Windows does not have it
+
         own, _ = resource.getrlimit(resource.RLIMIT_AS)
         return shared if own == resource.RLIM_INFINITY else min(shared, own - _status("VmSize") + _freed())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -125,6 +124,8 @@ def peak_memory(device: torch.device) -> int:
     """Returns the peak memory of this process so far, in bytes: on its GPU, or without one in main memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)  # with the memory of CUDA graphs
+    import resource  # Windows does not have it
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, kibibytes elsewhere
 

@@ -37,6 +37,8 @@ Work = Callable[[str], Any]
 
 _STOP = "stop"  # name of the file that requests a stop
 _MONITOR_INTERVAL = 0.2  # seconds
+_DESCRIPTORS, _DESCRIPTORS_PER_RANK = 48, 8
+"""Measured: two ranks need 33 to 40 open files, four need 41 to 48."""
 _TERMINATED = 128 + signal.SIGTERM  # exit status of a rank that `Terminated` ended
 
 
@@ -66,6 +68,7 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, *, max_
     for name in ("torch.distributed.elastic", "torch.multiprocessing"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     _require_semaphores(processes)
+    _require_descriptors(processes)
     scratch = Path(tempfile.mkdtemp(prefix="nmt-ranks-"))
     share_terminal(True)  # rank 0 draws the progress bar and may be killed while it draws
     try:
@@ -108,6 +111,23 @@ def _require_semaphores(processes: int) -> None:
             f"training.devices={processes}: several processes need semaphores in /dev/shm, which can't be "
             f"created ({reason}). Mount /dev/shm writable, or give training.devices=1."
         ) from error
+
+
+def _require_descriptors(processes: int) -> None:
+    """Requires that this process may open enough files; torch's agent otherwise waits for minutes.
+
+    Raises:
+        UserError: the limit is too low.
+    """
+    import resource  # Windows does not have it
+
+    needed = _DESCRIPTORS + processes * _DESCRIPTORS_PER_RANK
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != resource.RLIM_INFINITY and allowed < needed:
+        raise UserError(
+            f"training.devices={processes}: this process may open {allowed} files, but {processes} processes "
+            f"need {needed}. Raise the limit (ulimit -n {needed}), or give training.devices=1."
+        )
 
 
 def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> Any:

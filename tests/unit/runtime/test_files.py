@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import stat
@@ -302,7 +303,7 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
     def flock(file: object, how: int) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
-    monkeypatch.setattr(files.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(UserError, match=r"\.lock can't be locked \(No locks available\)"):
         with locked(tmp_path / ".lock", lambda: None):
             raise AssertionError("the lock was acquired")

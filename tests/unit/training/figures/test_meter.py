@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,7 @@ def test_holes_count_as_free() -> None:
 
 @pytest.mark.parametrize(
     ("processes", "limit", "expected"),
-    [(1, memory.resource.RLIM_INFINITY, 900), (3, memory.resource.RLIM_INFINITY, 260), (1, 700, 307)],
+    [(1, resource.RLIM_INFINITY, 900), (3, resource.RLIM_INFINITY, 260), (1, 700, 307)],
 )
 def test_the_tightest_limit_counts(
     processes: int, limit: int, expected: int, monkeypatch: pytest.MonkeyPatch
@@ -184,7 +185,7 @@ def test_the_tightest_limit_counts(
     monkeypatch.setattr(memory, "_left_by", lambda groups: [2000, 900])
     monkeypatch.setattr(memory, "_freed", lambda: 7)
     monkeypatch.setattr(memory, "_status", {"VmRSS": 60, "VmSize": 400}.__getitem__)
-    monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (limit, limit))
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
     assert MemoryMeter(torch.device("cpu"), processes).free() == expected
 
 
