@@ -11,6 +11,8 @@ from nmt.errors import UserError
 
 COPY = "nmt"
 """The format of a copy of a model folder."""
+MOST_POSITIONS = 1 << 17
+"""The maximum of another program's model. transformers computes their table entry by entry, on both sides."""
 
 
 @dataclass
@@ -26,9 +28,9 @@ class ExportConfig(Section, refused=disabled.REFUSED_IN_EXPORTS):
     quantization: str = "float32"
     """Number format of the weights: `float32`, `int8`, `int8_float32`, `int8_float16`, `int8_bfloat16`,
     `int16`, `float16` or `bfloat16`."""
-    max_length: int = bounded(1024, between(1, 1_000_000))
+    max_length: int = bounded(1024, between(1, MOST_POSITIONS))
     """Positions of an absolute positional encoding in the export: the maximum number of tokens of a sentence,
-    EOS counted."""
+    EOS counted. At most 131,072."""
     check: str | None = path_field("file", None)
     """Text file of sources to compare the export with the model. null: the validation data of the model; if
     they are no longer there, the bundled sentences."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from nmt.config import Activation, DecodingConfig, ModelConfig, PositionsConfig
 from nmt.config.checks import check_language, shortened
+from nmt.config.interop import MOST_POSITIONS
 from nmt.data.subwords.tokenizer import MAX_BYTES, MarianTokenizer, Tokenizer
 from nmt.data.subwords.vocabulary import NUM_SPECIAL
 from nmt.errors import UserError
@@ -82,7 +83,6 @@ _OPTIONS: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
     ),
 }
 """The options of a model: default, check, and what it requires."""
-_LONGEST = 100_000  # positions; no file has their table, which transformers computes entry by entry
 _EMBEDDINGS = (
     *("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
     "lm_head.weight",
@@ -116,9 +116,11 @@ def read_settings(folder: Path) -> dict[str, Any]:
     ):
         if settings[key] != value:
             raise UserError(f"{path}: {key}={_shown(settings[key])}: must be {_shown(value)}.")
-    if settings["max_position_embeddings"] > _LONGEST:
-        longest = settings["max_position_embeddings"]
-        raise UserError(f"{path}: max_position_embeddings={_shown(longest)}: must be at most {_LONGEST:,}.")
+    longest = settings["max_position_embeddings"]
+    if longest > MOST_POSITIONS:
+        raise UserError(
+            f"{path}: max_position_embeddings={_shown(longest)}: must be at most {MOST_POSITIONS:,}."
+        )
     settings[LAYOUT_KEY] = "interleaved" if given.get(LAYOUT_KEY) == "interleaved" else "halves"
     return settings
 

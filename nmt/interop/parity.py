@@ -280,7 +280,7 @@ def bundled_pairs() -> Pairs:
 def comparable_text(pairs: Pairs, bundle: Bundle, longest: int, count: int) -> ComparedText:
     """Returns the first `count` sentences that the model reads uncut, of less than `longest` tokens with EOS.
 
-    Sentences of more than 2,048 tokens and of an imported model that have tags are left out.
+    Left out are sentences of more than 2,048 tokens, and sentences of an imported model that have tags.
 
     Raises:
         UserError: there is no such sentence.

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from nmt.config import DecodingConfig, ExportConfig
+from nmt.config.interop import MOST_POSITIONS
 from nmt.errors import UserError
 from nmt.interop.record import Record, fingerprint_of, read_record
 from nmt.interop.tasks import export, exporter_of
@@ -101,9 +102,10 @@ def stored_export(
 
 
 def _length(decoding: DecodingConfig) -> int:
-    """Returns the number of positions that the options need, as a power of two."""
+    """Returns the number of positions that the options need, as a power of two, up to the maximum."""
     source = decoding.max_source_tokens
-    return max(_LENGTH, 1 << (max(source, decoding.max_target_tokens(source)) - 1).bit_length())
+    needed = max(_LENGTH, 1 << (max(source, decoding.max_target_tokens(source)) - 1).bit_length())
+    return min(needed, MOST_POSITIONS)
 
 
 def _usable(place: Path, fingerprint: str) -> Record | None:

@@ -48,9 +48,11 @@ from nmt.runtime.hub import (
     is_hub_name,
     is_network_error,
     is_repository,
+    is_unreachable,
     pinned,
     quiet_hub,
     require_repository,
+    unreachable,
 )
 from nmt.runtime.machine import set_threads
 from nmt.runtime.model_files import BUNDLE_FILES, EXPORT_REPORT
@@ -291,13 +293,10 @@ def _reason(error: Exception, repository: str) -> str | None:
         return f"the token may not write there ({brief(error)}). Use one with write access to {owner}."
     if status == 404:
         return f"the hub has no such owner or repository ({brief(error)}). Check the name."
-    if status is None and isinstance(error, ValueError):  # the check of the card's header
+    # Its plain ValueError is the check of the card's header.
+    if type(error) is ValueError or status is not None and is_network_error(error):
         return f"the hub refuses it ({brief(error)})."
-    if not is_network_error(error):
-        return None
-    if status is not None:
-        return f"the hub refuses it ({brief(error)})."
-    return f"the hub could not be reached ({brief(error)})."
+    return f"{unreachable(error)}." if is_unreachable(error) else None
 
 
 def import_model(config: ImportConfig) -> dict[str, Any]:

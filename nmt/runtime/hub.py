@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,9 +174,7 @@ def pinned(path: str, key: str = "model_dir") -> str:
     name = _parsed(path, key)
     if is_commit(name.revision):
         return path
-    commit = _commit_of(name)
-    assert is_commit(commit), "the cache has a folder for each commit"
-    return f"{HUB}{name.repository}@{commit}"
+    return f"{HUB}{name.repository}@{_commit_of(name)}"
 
 
 def hub_folder(path: str, key: str = "model_dir") -> Path:
@@ -235,13 +234,12 @@ def _commit_of(name: _Name) -> str:
 
     quiet_hub()
     try:
-        HfApi().model_info(name.repository, revision=name.revision, timeout=20)
+        require_commit(HfApi().model_info(name.repository, revision=name.revision, timeout=20).sha)
     except Exception as error:
         _refuse_unless_network(name, error)
         commit = _cached_commit(name, error)
         log.warning(
-            "%s=%s: the hub could not be reached (%s). Using commit %s from the cache.",
-            *(name.key, name.text, brief(error), commit),
+            "%s=%s: %s. Using commit %s from the cache.", name.key, name.text, unreachable(error), commit
         )
         return commit
     # The download also notes the commit of the revision in the cache, for a time without a network.
@@ -308,14 +306,14 @@ def _refuse_unless_network(name: _Name, error: Exception) -> None:
         name.refuse(f"the hub refuses the token ({brief(error)}). Run hf auth login, or set HF_TOKEN.")
     if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError | TimeoutError):
         name.refuse(f"could not be written to the cache: {brief(error)}")
-    if not is_network_error(error):
+    if not is_unreachable(error):
         raise error
 
 
 def _refuse_unreachable(name: _Name, error: Exception) -> NoReturn:
     name.refuse(
-        f"the hub could not be reached ({brief(error.__cause__ or error)}), and the cache does not have all "
-        "files of this model. Connect to the network once, or give a local folder."
+        f"{unreachable(error)}, and the cache does not have all files of this model. Connect to the network "
+        "once, or give a local folder."
     )
 
 
@@ -341,6 +339,40 @@ def quiet_hub() -> None:
 def is_network_error(error: BaseException) -> bool:
     """Whether an error is a network error. Its class depends on the version of the library."""
     return isinstance(error, OSError) or type(error).__module__.split(".")[0].startswith(("http", "requests"))
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether an error is a network error, or another server than the hub has answered."""
+    return is_network_error(error) or _is_foreign_answer(error)
+
+
+def _is_foreign_answer(error: BaseException) -> bool:
+    """Whether the library has failed on an answer that is not the hub's, such as the login page of a network.
+
+    The library does not check answers: its code raises errors of Python.
+    """
+    return isinstance(error, TypeError | ValueError | LookupError | AttributeError) and any(
+        str(frame.f_globals.get("__name__")).startswith("huggingface_hub")
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
+
+
+def unreachable(error: BaseException) -> str:
+    """Returns a network error or a foreign answer as a reason."""
+    if _is_foreign_answer(error):
+        return f"the answer is not the hub's ({type(error).__name__}: {brief(error)})"
+    return f"the hub could not be reached ({brief(error.__cause__ or error)})"
+
+
+def require_commit(sha: object) -> str:
+    """Returns the commit of an answer, which becomes the name of a folder in the cache.
+
+    Raises:
+        ConnectionError: it is not a commit: another server than the hub has answered.
+    """
+    if not isinstance(sha, str) or not is_commit(sha):
+        raise ConnectionError(f"its answer has the commit {sha!r:.50}")
+    return sha
 
 
 def brief(error: BaseException) -> str:

@@ -23,7 +23,7 @@ from nmt.data.corpora.text import file_facts
 from nmt.errors import UserError
 from nmt.runtime.files import expanded, stat_or_none
 from nmt.runtime.guest import guest
-from nmt.runtime.hub import brief, is_commit, is_network_error, quiet_hub
+from nmt.runtime.hub import brief, is_commit, is_unreachable, quiet_hub, require_commit
 from nmt.runtime.os_errors import file_error, reason_of
 from nmt.runtime.streams import log
 
@@ -234,7 +234,7 @@ def _load_builder(datasets: Any, hub: HubConfig, revision: str | None, network_e
         with _offline(datasets) if network_error else contextlib.nullcontext():
             builder = datasets.load_dataset_builder(hub.path, name=hub.name, revision=revision)
     except Exception as error:
-        if is_network_error(error):
+        if is_unreachable(error):
             raise UserError(_unreachable(datasets, hub, network_error or brief(error))) from None
         if isinstance(error, (ValueError, RuntimeError)):  # no such configuration, or a script
             raise UserError(f"data.hub.path={hub.path} data.hub.name={hub.name}: {brief(error)}") from None
@@ -259,7 +259,8 @@ def _resolve(hub: HubConfig) -> tuple[str | None, str]:
     from huggingface_hub import HfApi, errors
 
     try:
-        return HfApi().dataset_info(str(hub.path), revision=hub.revision, timeout=20).sha, ""
+        answer = HfApi().dataset_info(str(hub.path), revision=hub.revision, timeout=20)
+        return require_commit(answer.sha), ""
     except errors.RevisionNotFoundError:
         raise UserError(f"data.hub.revision={hub.revision}: not a revision of {hub.path}") from None
     except (
@@ -271,7 +272,7 @@ def _resolve(hub: HubConfig) -> tuple[str | None, str]:
             f"({brief(error)}). To use local text, give {_LOCAL_FILES}."
         ) from None
     except Exception as error:
-        if not is_network_error(error):
+        if not is_unreachable(error):
             raise
         return None, brief(error)
 
@@ -294,11 +295,11 @@ def _prepare(datasets: Any, builder: Any, hub: HubConfig, local: bool) -> None:
         builder.download_and_prepare(verification_mode="no_checks" if local else "basic_checks")
     except datasets.exceptions.DatasetsError as error:
         cause = error.__cause__ or error
-        if is_network_error(cause) and not local:
+        if is_unreachable(cause) and not local:
             raise UserError(_unreachable(datasets, hub, brief(cause))) from None
         raise UserError(f"data.hub.path={hub.path}: could not be read: {brief(cause)}") from None
     except Exception as error:
-        if not is_network_error(error):
+        if not is_unreachable(error):
             raise
         if local or getattr(error, "errno", None) is not None:
             raise UserError(f"data.hub.path={hub.path}: {error} (the cache is {_cache(datasets)})") from None

@@ -361,7 +361,7 @@ def weight(name: str, replaced: Tensor | None) -> Callable[[Path], None]:
         (changed("config.json", "encoder_ffn_dim", 10**9), "decoder_ffn_dim=48: must be 1000000000"),
         (
             changed("config.json", "max_position_embeddings", 10**9),
-            "max_position_embeddings=1000000000: must be at most 100,000",
+            "max_position_embeddings=1000000000: must be at most 131,072",
         ),
         (
             weight("model.decoder.layers.1.fc1.weight", None),

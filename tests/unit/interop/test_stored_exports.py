@@ -260,6 +260,20 @@ def test_other_mistakes(own: Path, translator_of) -> None:
         assert str(lacking.value) == f"{name}: backend=ctranslate2 has none. Use backend=nmt."
 
 
+@pytest.mark.parametrize(
+    ("tokens", "factor", "positions"), [(10, 1, 2048), (2048, 1, 4096), (100_000, 3, 131_072)]
+)
+def test_positions_of_an_export(tokens: int, factor: float, positions: int) -> None:
+    options = DecodingConfig(max_source_tokens=tokens, max_length_factor=factor)
+    assert stored_exports._length(options) == positions
+
+
+def test_a_table_of_positions_has_a_bound() -> None:
+    assert ExportConfig("m", "o", max_length=131_072).max_length == 131_072
+    with pytest.raises(UserError, match=r"^max_length=131073: must be between 1 and 131,072\.$"):
+        ExportConfig("m", "o", max_length=131_073)
+
+
 def test_a_model_that_the_engine_cannot_compute(own: Path, monkeypatch) -> None:
     from nmt.interop.ctranslate2_export import CTranslate2Exporter
 
