@@ -118,6 +118,8 @@ _RESULTS = (
     "error",
 )
 """The members of a result."""
+MAX_NESTING = 100
+"""Maximum levels of lists and objects in a line. Otherwise a thread could read a line that another can't write."""
 
 
 class JsonLines(Format):
@@ -138,6 +140,8 @@ class JsonLines(Format):
         except ValueError as error:
             return Request("", error=f"line {number}: is not JSON ({error})")
         except RecursionError:
+            return Request("", error=f"line {number}: is nested too deeply")
+        if line.count("[") + line.count("{") > MAX_NESTING and _nesting(members) > MAX_NESTING:
             return Request("", error=f"line {number}: is nested too deeply")
         if not isinstance(members, dict):
             return Request("", error=f"line {number}: must be an object with the member text")
@@ -202,6 +206,15 @@ def _line(value: Mapping[str, Any]) -> bytes:
         return f"{json.dumps(value, ensure_ascii=False)}\n".encode()
     except UnicodeEncodeError:  # half a character (a lone surrogate) in a copied member
         return f"{json.dumps(value)}\n".encode()
+
+
+def _nesting(value: Any) -> int:
+    """Returns the number of levels of lists and objects in a value."""
+    levels, level = 0, [value]
+    while level := [one for one in level if isinstance(one, list | dict)]:
+        levels += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return levels
 
 
 def _finite(number: str) -> float:

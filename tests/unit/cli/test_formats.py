@@ -111,6 +111,8 @@ def test_json_constraints() -> None:
         ('{"text": "a\\ud800"}', "line 3: text has a line break or half a character"),
         ('{"text": "a", "x": NaN}', "line 3: is not JSON"),
         ("[" * 100_000, "line 3: is nested too deeply"),
+        ('{"text": "a", "x": ' + "[" * 100 + "]" * 100 + "}", "line 3: is nested too deeply"),
+        ('{"text": "a", "x": [0, ' + '{"y": ' * 990 + "1" + "}" * 990 + "]}", "line 3: is nested too deeply"),
         ('{"text": "a", "x": ' + "1" * 5000 + "}", "line 3: is not JSON"),
     ],
 )
@@ -119,6 +121,15 @@ def test_json_lines_with_errors(line: str, error: str) -> None:
     assert found.text == "" and found.error is not None and found.error.startswith(error)
     written = JsonLines(config()).write(found, shout(("", 0.0)), 3)
     assert json.loads(written) == {"error": found.error}
+
+
+@pytest.mark.parametrize(
+    "others", ["[" * 99 + "]" * 99, "[[], {}, " * 98 + "1" + "]" * 98, "[" + "[]," * 500 + "1]"]
+)
+def test_members_with_many_levels_or_lists_are_copied(others: str) -> None:
+    found = JsonLines(config()).read(f'{{"text": "a", "x": {others}}}', 3)
+    assert found.error is None
+    assert json.loads(JsonLines(config()).write(found, shout(("A", 0.0)), 3))["x"] == json.loads(others)
 
 
 def test_json_results() -> None:
