@@ -15,9 +15,18 @@ from nmt.errors import UserError
 from nmt.runtime.files import require_current_folder
 from nmt.runtime.machine import expandable_segments, require_unix, short_spins
 from nmt.runtime.os_errors import stray_file_error, write_errors
-from nmt.runtime.plugins import load_plugins
+from nmt.runtime.plugins import load_plugins, no_silent_exit
 from nmt.runtime.signals import Terminated, let_stop_signals_kill, raise_on_stop_signals
-from nmt.runtime.streams import log, log_to_stderr, mark_line, printable, silence, steady_streams
+from nmt.runtime.streams import (
+    log,
+    log_to_stderr,
+    mark_line,
+    printable,
+    product,
+    reserve_stdout,
+    silence,
+    steady_streams,
+)
 
 C = TypeVar("C")
 
@@ -64,7 +73,8 @@ def end_with(program: str, work: Callable[[], None]) -> NoReturn:
 def _guarded(program: str, work: Callable[[], None]) -> int:
     try:
         try:
-            work()
+            with no_silent_exit():
+                work()
         except (SystemExit, KeyboardInterrupt):
             with suppress(UserError, OSError):  # a closed terminal does not change the exit status
                 put("")
@@ -83,7 +93,7 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
     except BrokenPipeError:
         # The reader of standard output has closed it (`| head`): not a failure. Without this, Python would
         # report the error again when it flushes standard output at exit.
-        silence(sys.stdout)
+        silence(product())
         return 128 + getattr(signal, "SIGPIPE", 13)  # Windows does not have it
     except OSError as error:
         line = stray_file_error(error)
@@ -120,7 +130,7 @@ def _stopped(line: str, signum: signal.Signals) -> int:
     if os.environ.get("RANK", "0") == "0":  # under torchrun only rank 0 prints
         _say(line)
     with suppress(OSError):
-        silence(sys.stdout)  # unflushed text would fail again at exit
+        silence(product())  # unflushed text would fail again at exit
     return 128 + signum
 
 
@@ -134,10 +144,10 @@ def put(text: str) -> None:
     try:
         with write_errors(Path("standard output")):
             if text:  # on a full disk even writing an empty text fails
-                sys.stdout.write(text)
-            sys.stdout.flush()
+                product().write(text)
+            product().flush()
     except UserError:
-        silence(sys.stdout)  # its buffer still holds the text, and would fail again at exit
+        silence(product())  # its buffer still holds the text, and would fail again at exit
         raise
 
 
@@ -184,7 +194,7 @@ def _dispatch(
     jobs = compose_jobs(schema, config_name, flags)
     if flags.show:
         for job in jobs:
-            load_plugins(getattr(job, "plugins", ()))
+            _load_plugins(job)
             check(job)
         for job in jobs:
             put(to_yaml(job))
@@ -203,8 +213,15 @@ def _dispatch(
         _sweep(command, jobs, names_of_jobs(schema, config_name, flags))
         return
     for job in jobs:
-        load_plugins(getattr(job, "plugins", ()))
+        _load_plugins(job)
         command(job)
+
+
+def _load_plugins(job: object) -> None:
+    """Imports the plugins of a job; what they print goes to standard error."""
+    if plugins := getattr(job, "plugins", ()):
+        reserve_stdout()
+    load_plugins(plugins)
 
 
 def _sweep(command: Callable[[C], None], jobs: Sequence[C], names: Sequence[str]) -> None:
@@ -218,7 +235,7 @@ def _sweep(command: Callable[[C], None], jobs: Sequence[C], names: Sequence[str]
         place = f"job {number} of {len(jobs)} ({name})"
         log.info("%s", place)
         try:
-            load_plugins(getattr(job, "plugins", ()))
+            _load_plugins(job)
             command(job)
         except (UserError, OSError) as error:
             line = error if isinstance(error, UserError) else stray_file_error(error)

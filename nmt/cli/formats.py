@@ -119,7 +119,7 @@ _RESULTS = (
 )
 """The members of a result."""
 MAX_NESTING = 100
-"""Maximum levels of lists and objects in a line. Otherwise a thread could read a line that another can't write."""
+"""Maximum levels of lists and objects in a line: what one thread can read, another may be unable to write."""
 
 
 class JsonLines(Format):
@@ -177,17 +177,17 @@ class JsonLines(Format):
         if request.error is not None:
             return _line({"error": request.error})
         best, *_ = translation.hypotheses
-        result = {**request.others, "translation": best.text, "score": round(best.score, 4)}
+        result = {**request.others, "translation": best.text, "score": _score(best.score)}
         if self.config.decoding.num_results > 1:
             result["nbest"] = [
-                {"translation": hypothesis.text, "score": round(hypothesis.score, 4)}
+                {"translation": hypothesis.text, "score": _score(hypothesis.score)}
                 for hypothesis in translation.hypotheses
             ]
         if self.config.alignments is not None:
             result["alignment"] = without_added_words(best.alignment, request)
         if translation.parts:
             result["parts"] = [
-                {"text": part.source, "translation": part.text, "score": round(part.score, 4)}
+                {"text": part.source, "translation": part.text, "score": _score(part.score)}
                 for part in translation.parts
             ]
         if translation.unmet:
@@ -199,6 +199,11 @@ class JsonLines(Format):
         if messages := problems(translation, number):
             result["problems"] = messages
         return _line(result)
+
+
+def _score(value: float) -> float | None:
+    """Returns a score as JSON can represent it: no infinity, which a metric of a plugin may return."""
+    return round(value, 4) if math.isfinite(value) else None
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ from nmt.config.checks import shortened
 from nmt.errors import UserError
 from nmt.options.arguments import one_line
 from nmt.runtime.files import cache_folder
-from nmt.runtime.streams import printable
+from nmt.runtime.streams import printable, product
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
@@ -86,11 +86,11 @@ def converse(
                 for request, translation in zip(requests, translate_all(requests), strict=True):
                     number += 1
                     report(translation, number, settings.config)
-                    sys.stdout.buffer.write(form.write(request, translation, number))
+                    product().buffer.write(form.write(request, translation, number))
                     if settings.attention:
-                        sys.stdout.buffer.flush()
+                        product().buffer.flush()
                         _show_attention(translation)
-                sys.stdout.buffer.flush()
+                product().buffer.flush()
             except EOFError:
                 print(file=sys.stderr)
                 return
@@ -129,7 +129,7 @@ def _terminal_width() -> int:
 
 def _ask() -> list[str]:
     """Returns the typed line, or the lines of a pasted text."""
-    if sys.stdout.isatty():
+    if product().isatty():
         text = input("> ")  # readline prints the prompt, so that it can redraw it
     else:
         print("> ", end="", file=sys.stderr, flush=True)

@@ -62,7 +62,7 @@ from nmt.runtime.closable_queue import ClosableQueue
 from nmt.runtime.files import expanded, require_writable, stat_or_none, written
 from nmt.runtime.machine import available_cores
 from nmt.runtime.os_errors import read_errors, write_errors
-from nmt.runtime.streams import log, progress
+from nmt.runtime.streams import log, product, progress
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
@@ -187,7 +187,7 @@ def filter_lines(
     with_numbers: list[int] = []
     requests = (form.read(line, number) for number, line in enumerate(lines, 1))
     windows = full_windows(requests, window) if total is not None else ready_windows(requests, window)
-    hidden = total is None or (config.output is None and sys.stdout.isatty())
+    hidden = total is None or (config.output is None and product().isatty())
     with progress(total=total, unit="lines", description="Translating", hidden=hidden) as bar:
         for part in windows:
             for request, translation in zip(part, translate_all(part), strict=True):
@@ -358,7 +358,7 @@ def _check_output(config: TranslateConfig) -> None:
 def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
     if config.output is None:
         with write_errors(Path("standard output")):
-            yield sys.stdout.buffer
+            yield product().buffer
         return
     with written(Path(config.output)) as out:
         yield out

@@ -11,7 +11,7 @@ from typing import Any
 from nmt.config import EvaluationConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics import Difference, Metric, metrics_for, tokenizer_for
-from nmt.evaluation.metrics.base import bootstrap_seed, selected
+from nmt.evaluation.metrics.base import bootstrap_seed, number_of, selected
 from nmt.languages import language_of, language_of_text
 from nmt.runtime.streams import log
 
@@ -113,7 +113,7 @@ def score_of(
     assert sources or not metric.needs_sources, "the caller must check that sources are given"
     if metric.left_out([hypotheses, *references]) is not None:
         return None
-    value = float(metric.score(hypotheses, references, sources))
+    value = number_of(metric.score(hypotheses, references, sources), metric.key)
     return value if math.isfinite(value) else None  # JSON can represent only finite numbers
 
 
@@ -169,7 +169,8 @@ class Comparison:
     """The comparison of a system with a baseline in every metric.
 
     Attributes:
-        differences: by the key of each metric; None if the metric can't score the set.
+        differences: by the key of each metric; None if the metric can't score the set, or a number of the
+            difference is not finite.
         signatures: of the tests, by the key of each metric.
         resamples: number of test sets that were drawn.
         seed: sacreBLEU's seed, 12345 or `$SACREBLEU_SEED`.
@@ -212,7 +213,8 @@ def compare(
         differences[key] = None
         if metric.left_out([hypotheses, baseline, *references]) is None:
             test = metric.paired_test(hypotheses, baseline, references, sources, resamples)
-            differences[key], signatures[key] = test
+            if all(map(math.isfinite, asdict(test[0]).values())):  # JSON can represent only finite numbers
+                differences[key], signatures[key] = test
     return Comparison(differences, signatures, resamples, bootstrap_seed())
 
 

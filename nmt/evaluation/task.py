@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ from nmt.decoding.candidates import Utility
 from nmt.decoding.loading import LoadedModels, set_up
 from nmt.decoding.translation import log_numbers
 from nmt.errors import UserError
-from nmt.evaluation.metrics import metric_kinds, metrics_for
+from nmt.evaluation.metrics import Text, metric_kinds, metrics_for
+from nmt.evaluation.metrics.base import numbers_of
 from nmt.evaluation.model_data import read_data
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import (
@@ -335,6 +337,8 @@ def configured_utility(
 ) -> Utility | None:
     """Returns the metric that `decoding.mbr` selects as a utility; None if it is not set.
 
+    A utility that is not finite counts as the lowest, so the mean of several is never NaN.
+
     Raises:
         UserError: no such metric is registered, or it requires an option or a program that is missing.
     """
@@ -342,7 +346,13 @@ def configured_utility(
         return None
     kind = metric_kinds([decoding.mbr], "decoding.mbr")[decoding.mbr]
     metric = kind(target_lang, options or EvaluationConfig())
-    return Utility(metric.sentence_utilities, one_by_one=not metric.is_batched)
+
+    def utilities(hypotheses: Text, references: Text, sources: Text) -> list[float]:
+        values = metric.sentence_utilities(hypotheses, references, sources)
+        numbers = numbers_of(values, len(hypotheses), metric.key)
+        return [number if math.isfinite(number) else -math.inf for number in numbers]
+
+    return Utility(utilities, one_by_one=not metric.is_batched)
 
 
 def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from nmt.errors import UserError
+from nmt.runtime.signals import Terminated
 
 _VARIABLE = "NMT_PLUGINS"
 
@@ -60,7 +61,7 @@ def load_plugins(modules: Sequence[str]) -> None:
         modules: dotted names, such as `my_package.encodings`; imported in this order, each once.
 
     Raises:
-        UserError: a name is not a valid module name, or the module does not exist.
+        UserError: a name is not a valid module name, or the module does not exist or calls `sys.exit`.
     """
     import_plugins(modules)
     if modules:
@@ -84,6 +85,24 @@ def load_inherited_plugins() -> None:
 
 
 @contextmanager
+def no_silent_exit(*, any_status: bool = False) -> Iterator[None]:
+    """Raises `RuntimeError` if the body calls `sys.exit` without a status of failure.
+
+    Plugins and libraries may do that. The process must not end as if its work was done.
+
+    Args:
+        any_status: also if the status is one of failure: for a thread or a worker process, whose caller
+            waits for a result or an exception. A stop signal still ends it.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        if isinstance(error, Terminated) or (error.code and not any_status):
+            raise
+        raise RuntimeError("a plugin or a library called sys.exit before the work was done") from error
+
+
+@contextmanager
 def naming_plugins(modules: Sequence[str], origin: str = "The model was trained") -> Iterator[None]:
     """Adds the `plugins=` that a model was trained with to the message of an `UnknownName` of the body.
 
@@ -103,6 +122,13 @@ def _load(name: str) -> None:
         raise UserError(f"plugins={name}: not a module name. Give a name such as my_package.encodings.")
     try:
         importlib.import_module(name)
+    except Terminated:
+        raise
+    except SystemExit as error:
+        raise UserError(
+            f"plugins={name}: the module calls sys.exit when it is imported. Call it only under "
+            'if __name__ == "__main__".'
+        ) from error
     except ModuleNotFoundError as error:
         missing = error.name or name
         if name == missing or name.startswith(f"{missing}."):

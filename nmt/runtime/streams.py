@@ -189,6 +189,30 @@ def steady_streams() -> None:
         sys.stderr = io.TextIOWrapper(raw, encoding, errors="backslashreplace", line_buffering=True)
 
 
+def product() -> Any:
+    """Returns the stream of the product of the command: standard output, also after `reserve_stdout`."""
+    return _reserved or sys.stdout
+
+
+def reserve_stdout() -> None:
+    """Reserves standard output for `product`: all else that is written to it goes to standard error.
+
+    That is what plugins and their child processes print. A terminal, and a stream that the caller has
+    replaced, remain as they are.
+    """
+    global _reserved
+    stdout = sys.__stdout__
+    if _reserved is not None or stdout is None or sys.stdout is not stdout or stdout.isatty():
+        return
+    stdout.flush()
+    _reserved = open(os.dup(1), "w", encoding=stdout.encoding, errors=stdout.errors)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+
+
+_reserved: io.TextIOWrapper | None = None
+
+
 def silence(stream: Any) -> None:
     """Discards the buffer of a stream and all later output to it."""
     with contextlib.suppress(OSError):

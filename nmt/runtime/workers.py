@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Generic, Self, TypeVar
 
 from nmt.errors import UserError
-from nmt.runtime.plugins import load_inherited_plugins
+from nmt.runtime.plugins import load_inherited_plugins, no_silent_exit
 from nmt.runtime.signals import start_resource_tracker, stop_signals_blocked
 from nmt.runtime.streams import log
 
@@ -263,7 +263,8 @@ def _serve(pipe: Connection, setup: Callable[[], Callable[[Any], Any]] | None) -
         while True:
             message = _received(pipe)
             try:
-                answer = _packed((True, work(_unpacked(message))))
+                with no_silent_exit(any_status=True):
+                    answer = _packed((True, work(_unpacked(message))))
             except Exception as error:
                 answer = _packed_error(error)
             for part in answer:

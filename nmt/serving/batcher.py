@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nmt.runtime.plugins import no_silent_exit
 from nmt.runtime.streams import log
 from nmt.serving.served_models import SearchOptions, ServedModel
 
@@ -207,7 +208,8 @@ class Batcher:
         start, error = time.monotonic(), None
         results: Sequence[Translation] = ()
         try:
-            results = self._model.translate(lines, options)
+            with no_silent_exit(any_status=True):
+                results = self._model.translate(lines, options)
             assert len(results) == len(lines), "there must be a result for each line"
         except Exception as raised:  # the thread must continue: other requests wait for it
             log.error("a batch failed: %s", raised, exc_info=not isinstance(raised, ValueError))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -312,7 +313,8 @@ def _facts(config: TrainConfig, run: Progress, selection: Selection, model: Seq2
     options, criterion = config.training, criterion_for(config.training.criterion)
     best, validated = None, run.best_of_all
     if validated is not None and validated.quality is not None:
-        best = {"update": validated.update, criterion.key: criterion.value(validated.quality)}
+        value = criterion.value(validated.quality) if math.isfinite(validated.quality) else None
+        best = {"update": validated.update, criterion.key: value}
     return {
         "updates": run.update,
         "epochs": run.cursor.epoch,

@@ -270,10 +270,12 @@ RULES[First.name] = First
         ("[./my_nmt.py]", "plugins=./my_nmt.py: not a module name. Give a name such as"),
         ("[needs]", "plugins=needs: requires the module absent_package, which is not installed."),
         ("[twice]", "architecture transformer: already registered. Choose another name"),
+        ("[leaves]", "plugins=leaves: the module calls sys.exit when it is imported."),
     ],
 )
 def test_a_wrong_name_is_one_line(plugged: Toy, package: Path, names: str, line: str) -> None:
     (package / "needs.py").write_text("import absent_package\n")
+    (package / "leaves.py").write_text("import sys\nsys.exit(0)\n")
     (package / "twice.py").write_text(
         "from nmt.model import MODELS, Seq2Seq\nMODELS['transformer'] = type('T', (Seq2Seq,), {})\n"
     )
@@ -312,3 +314,72 @@ def test_unknown_names_and_options_are_refused_before_anything_is_written(
         train(config)
     assert str(caught.value) == line
     assert not run.exists()
+
+
+ODD_METRICS = """
+import os, subprocess, sys
+from nmt.evaluation.metrics import METRICS, Metric
+
+print("from the import")
+subprocess.run(["echo", "from a child"])
+
+class Odd(Metric):
+    def score(self, hypotheses, references, sources):
+        print("from a score")
+        os.write(1, b"from a library\\n")
+        return self.value() if callable(self.value) else self.value
+
+def register(key, value):
+    METRICS[key] = type(key, (Odd,), {"key": key, "name": key, "value": value})
+
+for key, value in {"nothing": None, "words": "many", "nan": float("nan"), "huge": 10**400, "one": 1}.items():
+    register(key, value)
+register("exits", staticmethod(sys.exit))
+"""
+
+
+@pytest.fixture
+def odd(plugged: Toy, package: Path) -> tuple[Toy, list[str]]:
+    """The corpus, and the arguments of `nmt-eval` with the plugin `odd_metrics`."""
+    (package / "odd_metrics.py").write_text(ODD_METRICS)
+    texts = ["hypotheses=test.src", "references=test.tgt", "baseline=test.tgt", "target_lang=de"]
+    return plugged, [*texts, "plugins=[odd_metrics]"]
+
+
+def test_what_a_plugin_prints_is_not_in_the_output(odd: tuple[Toy, list[str]]) -> None:
+    toy, arguments = odd
+    done = toy.done("nmt-eval", *arguments, "evaluation.metrics=[one]")
+    assert b"from" not in done.stdout
+    assert done.stdout.startswith(b"test.src on test.tgt\n") and done.stdout.endswith(b"\none|nrefs:1\n")
+    for printed in (b"from the import\n", b"from a child\n", b"from a score\n", b"from a library\n"):
+        assert printed in done.stderr
+
+
+@pytest.mark.parametrize("key", ["nan", "huge"])
+def test_a_score_that_is_not_finite_is_null(odd: tuple[Toy, list[str]], key: str, tmp_path: Path) -> None:
+    toy, arguments = odd
+    toy.done("nmt-eval", *arguments, f"evaluation.metrics=[{key},one]", f"json={tmp_path / 'report.json'}")
+    report = json.loads((tmp_path / "report.json").read_text(), parse_constant=pytest.fail)
+    assert (report[key], report["one"], report["baseline"][key]) == (None, 1.0, None)
+    assert report["baseline"]["one"]["delta"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("nothing", "metric nothing: its score is None, not a number. Correct the metric."),
+        ("words", "metric words: its score is 'many', not a number. Correct the metric."),
+    ],
+)
+def test_a_score_that_is_not_a_number_is_one_line(odd: tuple[Toy, list[str]], key: str, line: str) -> None:
+    toy, arguments = odd
+    result = toy.run("nmt-eval", *arguments, f"evaluation.metrics=[{key}]")
+    assert (result.returncode, result.stdout) == (2, b"")
+    assert result.stderr.decode().splitlines()[-1] == f"nmt-eval: {line}"
+
+
+def test_a_metric_that_exits_does_not_end_the_command_with_success(odd: tuple[Toy, list[str]]) -> None:
+    toy, arguments = odd
+    result = toy.run("nmt-eval", *arguments, "evaluation.metrics=[exits]")
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert b"RuntimeError: a plugin or a library called sys.exit before the work was done" in result.stderr

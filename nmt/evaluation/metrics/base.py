@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nmt.config import EvaluationConfig
+from nmt.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +84,7 @@ class Metric(ABC):
 
     @abstractmethod
     def score(self, hypotheses: Text, references: Sequence[Text], sources: Text) -> float:
-        """Scores a corpus.
+        """Scores a corpus; a score that is not finite counts as none.
 
         Args:
             hypotheses: one line a sentence.
@@ -167,15 +169,16 @@ class Metric(ABC):
             self._resampled(system, references, sources, draws) for system in (hypotheses, baseline)
         )
         delta = ours - theirs
-        leads = np.abs(our_scores - their_scores)
-        farther = int((leads - leads.mean() > abs(delta)).sum())
-        difference = Difference(
-            baseline=theirs,
-            delta=delta,
-            p_value=1.0 if delta == 0.0 else (farther + 1) / (resamples + 1),
-            interval=float(estimate_ci(our_scores)[1]),
-            baseline_interval=float(estimate_ci(their_scores)[1]),
-        )
+        with np.errstate(invalid="ignore"):  # scores may be infinite
+            leads = np.abs(our_scores - their_scores)
+            farther = int((leads - leads.mean() > abs(delta)).sum())
+            difference = Difference(
+                baseline=theirs,
+                delta=delta,
+                p_value=1.0 if delta == 0.0 else (farther + 1) / (resamples + 1),
+                interval=float(estimate_ci(our_scores)[1]),
+                baseline_interval=float(estimate_ci(their_scores)[1]),
+            )
         return difference, f"{self.signature(len(references))}|bs:{resamples}|seed:{seed}"
 
     def _resampled(
@@ -184,17 +187,46 @@ class Metric(ABC):
         """Returns the score of a system, and its scores (R,) on the test sets with the rows (R, N)."""
         import numpy as np
 
-        score = self.score(system, references, sources)
+        score = number_of(self.score(system, references, sources), self.key)
         sentences = self.sentence_scores(system, references, sources)
         if sentences is not None:
-            return score, np.asarray(sentences, np.float64)[draws].mean(1)
+            return score, np.asarray(numbers_of(sentences, len(system), self.key))[draws].mean(1)
         scores = [
-            self.score(
-                selected(system, rows), [selected(text, rows) for text in references], selected(sources, rows)
+            number_of(
+                self.score(
+                    selected(system, rows),
+                    [selected(text, rows) for text in references],
+                    selected(sources, rows),
+                ),
+                self.key,
             )
             for rows in draws
         ]
         return score, np.asarray(scores, np.float64)
+
+
+def number_of(value: Any, key: str) -> float:
+    """Returns a score that the metric `key` has computed; one that is too large for a float is infinite.
+
+    Raises:
+        UserError: the score is not a number.
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        raise UserError(
+            f"metric {key}: its score is {value!r:.40}, not a number. Correct the metric."
+        ) from None
+
+
+def numbers_of(values: Iterable[Any], count: int, key: str) -> list[float]:
+    """Returns the score of each of `count` sentences; the errors are as for `number_of`."""
+    numbers = [number_of(value, key) for value in values]
+    if len(numbers) != count:
+        raise UserError(f"metric {key}: has {len(numbers)} scores of {count} sentences. Correct the metric.")
+    return numbers
 
 
 def selected(text: Text, rows: Iterable[int]) -> list[str]:

@@ -25,7 +25,7 @@ from nmt.errors import UserError
 from nmt.runtime.guest import Guest, as_guest, guest
 from nmt.runtime.machine import available_cores, wanted_processes
 from nmt.runtime.os_errors import stray_file_error
-from nmt.runtime.plugins import load_inherited_plugins
+from nmt.runtime.plugins import load_inherited_plugins, no_silent_exit
 from nmt.runtime.signals import STOP_SIGNALS, Terminated, ignore_stop_signals, raise_on_stop_signals
 from nmt.runtime.streams import log, log_to_stderr, mark_line, share_terminal
 from nmt.runtime.workers import without_main_module
@@ -180,7 +180,7 @@ def _run_rank(
         share_terminal(True)
     try:
         load_inherited_plugins()
-        with as_guest(host):
+        with as_guest(host), no_silent_exit():
             return work(argument)
     except UserError as error:
         raise UserError(str(error)) from None  # the parent gets the name of the class, not the class

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -243,6 +244,6 @@ def _checked(kind: Any, value: Any, name: str) -> Any:
     if kind is int and type(value) is int and 0 <= value <= _MAX:
         return value
     if kind is float and type(value) in (int, float):
-        if 0 <= value <= _MAX or (name.endswith(".quality") and (-_MAX <= value < 0 or value == -math.inf)):
+        if 0 <= value <= _MAX or (name.endswith(".quality") and -math.inf <= value <= sys.float_info.max):
             return float(value)
     raise ValueError(f"{name}={value!r:.40}")

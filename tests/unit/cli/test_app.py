@@ -28,6 +28,15 @@ def test_a_users_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr() == ("", "nmt-x: a key: is wrong\n")
 
 
+def test_an_exit_before_the_work_is_done_is_no_success() -> None:
+    for code in (None, 0):
+        with pytest.raises(RuntimeError, match="called sys.exit before the work was done"):
+            raising(SystemExit(code))
+    with pytest.raises(SystemExit) as end:
+        raising(SystemExit(3))
+    assert end.value.code == 3
+
+
 def test_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
     assert raising(KeyboardInterrupt()) == 130
     assert capsys.readouterr() == ("", "nmt-x: stopped\n")

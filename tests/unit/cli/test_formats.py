@@ -132,6 +132,12 @@ def test_members_with_many_levels_or_lists_are_copied(others: str) -> None:
     assert json.loads(JsonLines(config()).write(found, shout(("A", 0.0)), 3))["x"] == json.loads(others)
 
 
+def test_a_score_that_is_not_finite_is_null() -> None:
+    found = JsonLines(config()).read('{"text": "a"}', 1)
+    written = JsonLines(config()).write(found, shout(("A", float("-inf"))), 1)
+    assert written == b'{"translation": "A", "score": null}\n'
+
+
 def test_json_results() -> None:
     form = format_of(config(format="jsonl", decoding=DecodingConfig(nbest=2)))
     written = form.write(Request("a", others={"id": 7}), shout(("Ä", -1.0), ("B", -2.00006), truncated=9), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +73,19 @@ def test_metrics_as_utilities() -> None:
     bleu = configured_utility(DecodingConfig(samples=2, mbr="bleu"), "de")
     assert bleu is not None and bleu.score(["a dog"], ["a dog"], [""]) == [pytest.approx(100.0)]
     assert configured_utility(DecodingConfig(), "de") is None
+
+
+def test_a_utility_that_is_not_finite_is_the_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([float("nan"), 2, 10**400, 1.0])
+    monkeypatch.setattr(
+        METRICS["chrf"], "sentence_utilities", lambda *texts: [next(values) for _ in texts[1]]
+    )
+    utility = configured_utility(DecodingConfig(samples=2, mbr="chrf"), "de")
+    assert utility is not None
+    assert utility.score(["a", "b", "c"], ["a", "a", "a"], ["", "", ""]) == [-math.inf, 2.0, -math.inf]
+    with pytest.raises(UserError, match="metric chrf: has 1 scores of 2 sentences."):
+        monkeypatch.setattr(METRICS["chrf"], "sentence_utilities", lambda *texts: [1.0])
+        utility.score(["a", "b"], ["a", "a"], ["", ""])
 
 
 def test_wrong_options() -> None:

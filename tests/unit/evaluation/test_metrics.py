@@ -139,6 +139,26 @@ def test_scores_from_a_file() -> None:
         Scores.from_dict({"bleu": 1.5})
 
 
+@pytest.mark.parametrize("key", ["words_lost", "words_lost_fast"])
+def test_a_difference_that_is_not_finite_is_omitted(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        WordsLost, "score", lambda self, hypotheses, *texts: 10**400 if "a" in hypotheses else 1
+    )
+    found = compare(
+        ["a", "b"], ["c", "d"], [["e", "f"]], metrics_for("de", keys=[key]), 10, sources=["g", "h"]
+    )
+    assert found[key] is None and found.signatures == {}
+
+
+def test_a_wrong_number_of_sentence_scores_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WordsLostFast, "sentence_scores", lambda *texts: [1.0])
+    metrics = metrics_for("de", keys=["words_lost_fast"])
+    with pytest.raises(
+        UserError, match="metric words_lost_fast: has 1 scores of 2 sentences. Correct the metric."
+    ):
+        compare(["a", "b"], ["c", "d"], [["e", "f"]], metrics, 10, sources=["g", "h"])
+
+
 class TestPairedBootstrap:
     """The paired bootstrap against sacreBLEU's samples and arithmetic."""
 

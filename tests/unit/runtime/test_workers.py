@@ -311,6 +311,8 @@ class Local(Exception):
     [
         (ZeroDivisionError("in the depths"), ZeroDivisionError, "in the depths"),
         (Local("who knows"), RuntimeError, r"(?s)a worker failed.*missing: who knows"),
+        (SystemExit(), RuntimeError, "called sys.exit before the work was done"),
+        (SystemExit(3), RuntimeError, "called sys.exit before the work was done"),
     ],
 )
 def test_other_errors_show_where_they_happened(error: Any, kind: type[Exception], message: str) -> None:

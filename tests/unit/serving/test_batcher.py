@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -174,6 +175,24 @@ def test_a_batch_with_too_few_results_is_an_error() -> None:
     batcher.submit(failed)
     batcher.close()
     assert isinstance(failed.future.exception(0), AssertionError)
+
+
+@pytest.mark.parametrize("status", [None, 0, 3])
+def test_an_exit_in_a_batch_is_an_error_and_the_thread_continues(status: int | None) -> None:
+    def leaves(lines: Any, options: Any) -> Any:
+        if lines == ["exit"]:
+            sys.exit(status)
+        return lines
+
+    batcher = Batcher(model(leaves, 8), max_waiting=10)
+    failed, later = ticket(["exit"]), ticket(["later"], "b")
+    batcher.submit(failed)
+    assert (
+        str(failed.future.exception(20)) == "a plugin or a library called sys.exit before the work was done"
+    )
+    batcher.submit(later)
+    batcher.close()
+    assert later.future.result(0) == ["later"]
 
 
 def test_a_full_queue_refuses_whole_tickets() -> None:

@@ -11,10 +11,9 @@ from nmt.data.batches.stream import Cursor
 from nmt.training.state.progress import Progress, Saved
 
 
-def test_counters_survive_json() -> None:
-    progress = Progress(
-        update=3, cursor=Cursor(1, 2, 3), best=Saved(2, -float("inf")), checkpoints=[Saved(2)]
-    )
+@pytest.mark.parametrize("quality", [-float("inf"), -1e300, 1e300])  # a metric may return any number
+def test_counters_survive_json(quality: float) -> None:
+    progress = Progress(update=3, cursor=Cursor(1, 2, 3), best=Saved(2, quality), checkpoints=[Saved(2)])
     assert Progress.from_dict(json.loads(json.dumps(progress.as_dict()))) == progress
     assert Progress.from_dict(json.loads(json.dumps(Progress().as_dict()))) == Progress()
     values = progress.as_dict()
