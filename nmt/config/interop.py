@@ -64,13 +64,13 @@ class ImportConfig(Section):
     """Options of `nmt-import`: a model of another program, and the text for the comparison."""
 
     model: str = path_field("folder", "???")
-    """Folder of the model, or its name on the Hugging Face hub: `hf://OWNER/NAME`, with `@REVISION` if need
-    be."""
+    """Folder or zip of the model, or its name on the Hugging Face hub: `hf://OWNER/NAME`, with `@REVISION` if
+    need be."""
     output: str = path_field("folder", "???")
     """Model folder to write. It must not exist, or be empty."""
     format: str = registered_name("marian", "marian")
-    """Format of the model, as registered in `nmt.export.IMPORTERS`. `marian`: a Marian model of transformers,
-    such as the OPUS-MT models."""
+    """Format of the model, as registered in `nmt.export.IMPORTERS`. `marian`: a Marian model of transformers
+    or of Marian itself, such as the OPUS-MT models."""
     source_lang: str | None = None
     """Code of the source language, such as `en`. null: as the model says."""
     target_lang: str | None = None

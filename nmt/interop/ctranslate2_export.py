@@ -116,24 +116,78 @@ pieces = [["TAG", *sentence] for sentence in source.encode(["A sentence."], out_
 """
 
 
-class _ForeignModel:
-    """An export, loaded on the CPU; see `ForeignModel`."""
+class LoadedByCTranslate2:
+    """A model on the CPU: the part of a `ForeignModel` that ids and probabilities need.
 
-    def __init__(self, folder: Path, quantization: str) -> None:
+    Args:
+        folder: a folder of CTranslate2.
+        names: the pieces of the source and of the target in the engine, by our ids.
+        quantization: the number format of its weights.
+        forbidden: the ids that a translation must not have, among those that the engine has.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[Sequence[str]],
+        quantization: str,
+        forbidden: Sequence[int] = FORBIDDEN_IDS,
+    ) -> None:
         import ctranslate2
 
-        files = [JOINT_FILE] * 2 if (folder / JOINT_FILE).exists() else [SOURCE_FILE, TARGET_FILE]
-        self._processors = [spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files]
-        self._ids = [{piece: id for id, piece in enumerate(pieces)} for pieces in _vocabularies(folder)]
-        self._names = [list(ids) for ids in self._ids]
-        # A `MarianVocabulary` encodes whole lines, as the engine does: no ties.
-        self._may_tie = not (folder / PIECE_LIST).exists()
+        self._names, self._suppressed = names, [[names[1][id]] for id in forbidden]
+        self._ids = [{piece: id for id, piece in enumerate(pieces)} for pieces in names]
         self._translator = ctranslate2.Translator(
             str(folder),
             device="cpu",
             compute_type=compute_type(quantization, "cpu"),
             intra_threads=_THREADS,
         )
+
+    def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
+        """See `ForeignModel.translate`."""
+        pieces = self._pieces(0, sources)
+        translations: list[list[int]] = [[] for _ in sources]
+        for limit in sorted(set(limits)):  # the engine has one limit for a call
+            rows = [row for row, own_limit in enumerate(limits) if own_limit == limit]
+            results = self._translator.translate_batch(
+                [pieces[row] for row in rows],
+                beam_size=1,
+                max_input_length=0,
+                min_decoding_length=0,  # 1 would forbid EOS as the first token
+                max_decoding_length=limit,
+                max_batch_size=_BATCH_TOKENS,
+                batch_type="tokens",
+                suppress_sequences=self._suppressed,
+            )
+            for row, result in zip(rows, results, strict=True):
+                translations[row] = [self._ids[1][piece] for piece in result.hypotheses[0]]
+        return translations
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """See `ForeignModel.score`."""
+        results = self._translator.score_batch(
+            self._pieces(0, sources),
+            self._pieces(1, targets),
+            max_batch_size=_BATCH_TOKENS,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        return [list(result.log_probs) for result in results]
+
+    def _pieces(self, side: int, ids: Sequence[Sequence[int]]) -> list[list[str]]:
+        return [[self._names[side][id] for id in sentence] for sentence in ids]
+
+
+class _ForeignModel(LoadedByCTranslate2):
+    """An export with its SentencePiece models; see `ForeignModel`."""
+
+    def __init__(self, folder: Path, quantization: str) -> None:
+        files = [JOINT_FILE] * 2 if (folder / JOINT_FILE).exists() else [SOURCE_FILE, TARGET_FILE]
+        self._processors = [spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files]
+        # A `MarianVocabulary` encodes whole lines, as the engine does: no ties.
+        self._may_tie = not (folder / PIECE_LIST).exists()
+        super().__init__(folder, _vocabularies(folder), quantization)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self._encoded(0, lines)
@@ -148,41 +202,9 @@ class _ForeignModel:
         pieces = self._pieces(1, targets)
         return self._processors[1].decode(pieces, num_threads=1) if pieces else []
 
-    def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
-        pieces = self._pieces(0, sources)
-        translations: list[list[int]] = [[] for _ in sources]
-        for limit in sorted(set(limits)):  # the engine has one limit for a call
-            rows = [row for row, own_limit in enumerate(limits) if own_limit == limit]
-            results = self._translator.translate_batch(
-                [pieces[row] for row in rows],
-                beam_size=1,
-                max_input_length=0,
-                min_decoding_length=0,  # 1 would forbid EOS as the first token
-                max_decoding_length=limit,
-                max_batch_size=_BATCH_TOKENS,
-                batch_type="tokens",
-                suppress_sequences=[[SPECIAL[id]] for id in FORBIDDEN_IDS],
-            )
-            for row, result in zip(rows, results, strict=True):
-                translations[row] = [self._ids[1][piece] for piece in result.hypotheses[0]]
-        return translations
-
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        results = self._translator.score_batch(
-            self._pieces(0, sources),
-            self._pieces(1, targets),
-            max_batch_size=_BATCH_TOKENS,
-            batch_type="tokens",
-            max_input_length=0,
-        )
-        return [list(result.log_probs) for result in results]
-
     def _encoded(self, side: int, lines: Sequence[str]) -> list[list[int]]:
         pieces = self._processors[side].encode(list(lines), out_type=str)
         return [[self._ids[side].get(piece, UNK_ID) for piece in sentence] for sentence in pieces]
-
-    def _pieces(self, side: int, ids: Sequence[Sequence[int]]) -> list[list[str]]:
-        return [[self._names[side][id] for id in sentence] for sentence in ids]
 
 
 def _vocabularies(folder: Path) -> list[list[str]]:

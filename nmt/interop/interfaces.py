@@ -125,15 +125,17 @@ class Importer(ABC):
         packages: the Python packages that it needs, as they are imported.
         files: the names of the files of a model, except its weights; some models lack some of them.
         weights: the names that the file of the weights may have, the preferred first.
+        archives: the endings of single files that hold a whole model, such as `.zip`.
     """
 
     packages: ClassVar[tuple[str, ...]]
+    archives: ClassVar[tuple[str, ...]] = ()
     files: ClassVar[tuple[str, ...]]
     weights: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def read(self, folder: Path) -> Imported:
-        """Reads the model in a folder.
+        """Reads the model in a folder, or in a file whose name has an ending of `archives`.
 
         Raises:
             UserError: it is not a model of this format, is damaged, or has an option that `nmt` lacks.

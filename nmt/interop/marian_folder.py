@@ -87,7 +87,8 @@ _EMBEDDINGS = (
     *("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
     "lm_head.weight",
 )
-_BEAMS, _PENALTY = 1000, 10  # bounds of the options of decoding
+MOST_BEAMS, MOST_PENALTY = 1000, 10
+"""Bounds of the options of decoding."""
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -157,9 +158,11 @@ def read_decoding(folder: Path, longest: int) -> DecodingConfig:
     beams: Any = options.get("num_beams")
     penalty: Any = options.get("length_penalty")
     return DecodingConfig(
-        beam_size=beams if type(beams) is int and 1 <= beams <= _BEAMS else 1,
+        beam_size=beams if type(beams) is int and 1 <= beams <= MOST_BEAMS else 1,
         # The exponent of the length by which transformers divides; its default is 1.
-        length_penalty=float(penalty) if type(penalty) in (int, float) and 0 <= penalty <= _PENALTY else 1.0,
+        length_penalty=float(penalty)
+        if type(penalty) in (int, float) and 0 <= penalty <= MOST_PENALTY
+        else 1.0,
         max_source_tokens=longest,
     )
 
@@ -188,7 +191,7 @@ def read_weights(folder: Path, settings: Mapping[str, Any], config: ModelConfig)
                 f"{folder / CONFIG}: {key}={settings[key]}, d_model={width}: {path.name} has no embeddings "
                 f"of this size. It has {', '.join(map(_size, dict.fromkeys(found))) or 'none'}."
             )
-    for name, shape in _shapes(config):
+    for name, shape in layer_shapes(config):
         if name not in tensors:
             raise UserError(f"{path}: lacks the weight {name}, which {CONFIG} needs. Copy both files again.")
         if tuple(tensors[name].shape) != shape:
@@ -203,7 +206,7 @@ def _size(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape)) or "1"
 
 
-def _shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+def layer_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yields the name and shape of each weight of the layers."""
     width, inner = config.d_model, config.d_ff
     for module in modules(config):
@@ -254,6 +257,7 @@ class Pieces:
         target_list: the id of each piece of the target side; None: the same.
         special: the names of the special pieces, by the keys of `SPECIAL`.
         languages: the codes of the source and target language; None: not stated.
+        special_in_text: whether the names of special pieces in a text become these pieces.
     """
 
     models: tuple[bytes, bytes]
@@ -261,6 +265,7 @@ class Pieces:
     target_list: Mapping[str, int] | None
     special: Mapping[str, str]
     languages: tuple[str | None, str | None]
+    special_in_text: bool = True
 
     @classmethod
     def read(cls, folder: Path) -> Pieces:
@@ -332,7 +337,8 @@ class Pieces:
                 if [list(own.source.names), list(own.target.names)] == [names[0], names[-1]]:
                     return own
         try:
-            return MarianTokenizer(self.models, names[0], names[1] if len(names) > 1 else None)
+            target_names = names[1] if len(names) > 1 else None
+            return MarianTokenizer(self.models, names[0], target_names, self.special_in_text)
         except (ValueError, IndexError) as error:
             raise UserError(f"{folder}: {SOURCE_MODEL}, {TARGET_MODEL} or {SOURCE_LIST}: {error}") from None
 

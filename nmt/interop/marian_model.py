@@ -9,10 +9,11 @@ of a product have another order then, so results agree up to rounding.
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import sentencepiece as spm
 import torch
 from torch import Tensor
 
-from nmt.config import ModelConfig
+from nmt.config import ModelConfig, Tie
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
 from nmt.decoding.search_batches import batches_by_length
 from nmt.interop.parity import equally_probable
@@ -281,3 +282,41 @@ def ours_of(config: ModelConfig, theirs: Mapping[str, Tensor], order: Tensor) ->
 def halves_order(d_model: int) -> Tensor:
     """Returns for each dimension of Marian's order that of the paper: 0, 2, 4, ..., 1, 3, 5, ...; (D,)."""
     return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
+
+
+def our_weights(
+    config: ModelConfig, state: Mapping[str, Tensor], numbering: Numbering
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Returns the options and the weights under our names; `state` has them under their names.
+
+    `tie` and `output_bias` of the options are set.
+    """
+    interleaved = not config.positions.options
+    order = halves_order(config.d_model) if interleaved else torch.arange(config.d_model)
+    back = torch.argsort(order)
+    theirs = {
+        "source": state["model.encoder.embed_tokens.weight"],
+        "target": state["model.decoder.embed_tokens.weight"],
+        "output": state["lm_head.weight"],
+    }
+    tie = Tie.none
+    if torch.equal(theirs["target"], theirs["output"]):
+        same = theirs["source"].shape == theirs["target"].shape and torch.equal(
+            theirs["source"], theirs["target"]
+        )
+        tie = Tie.all if same else Tie.target
+    rows = {"source": numbering.source, "target": numbering.target, "output": numbering.target}
+    ours = {name: weight[torch.tensor(rows[name])][:, back] for name, weight in theirs.items()}
+    weights = {"target_embedding.weight": ours["target"]}
+    if tie is not Tie.all:
+        weights["source_embedding.weight"] = ours["source"]
+    if tie is Tie.none:
+        weights["output.weight"] = ours["output"]
+    bias = state["final_logits_bias"][0][torch.tensor(numbering.target)].clone()
+    if numbering.starts_with_padding:
+        bias[[PAD_ID, BOS_ID]] -= math.log(2)
+    has_bias = bool(bias.any())
+    if has_bias:
+        weights["logit_bias"] = bias
+    weights |= ours_of(config, state, order)
+    return replace(config, tie=tie, output_bias=has_bias), weights

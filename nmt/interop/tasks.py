@@ -338,10 +338,10 @@ def import_model(config: ImportConfig) -> dict[str, Any]:
 
 
 def _name_and_folder(model: str, importer: Importer) -> tuple[str, Path]:
-    """Returns the name of a model, with its commit if it is on the hub, and its folder."""
+    """Returns the name of a model, with its commit if it is on the hub, and its folder or archive."""
     folder = expanded(model)
     if not is_hub_name(model):
-        if folder.is_dir():
+        if folder.is_dir() or folder.name.endswith(importer.archives or ("\0",)) and folder.is_file():
             return model, folder
         if not is_repository(model):
             raise UserError(

@@ -244,6 +244,7 @@ class MarianTokenizer(Tokenizer):
         models: the SentencePiece models of the source and the target side.
         source_names: the piece of each id; the first four are pad, bos, eos and unk.
         target_names: those of the target side; None: the same.
+        special_in_text: as for `MarianVocabulary`.
 
     Raises:
         ValueError: a model is damaged, or a list has the same piece twice.
@@ -252,15 +253,26 @@ class MarianTokenizer(Tokenizer):
     can_be_extended: ClassVar[bool] = False
 
     def __init__(
-        self, models: tuple[bytes, bytes], source_names: Sequence[str], target_names: Sequence[str] | None
+        self,
+        models: tuple[bytes, bytes],
+        source_names: Sequence[str],
+        target_names: Sequence[str] | None,
+        special_in_text: bool = True,
     ) -> None:
         # The SentencePiece models differ even if both sides have the same list.
         self.joint = False
-        self.source = MarianVocabulary(models[0], source_names)
-        self.target = MarianVocabulary(models[1], source_names if target_names is None else target_names)
+        both = source_names, source_names if target_names is None else target_names
+        self.source, self.target = (
+            MarianVocabulary(model, names, special_in_text) for model, names in zip(models, both, strict=True)
+        )
         self.source_symbols = self.source.tags
         self.placeholders = range(0)
-        names = {"source": list(source_names), "target": None if target_names is None else list(target_names)}
+        names: dict[str, Any] = {
+            "source": list(source_names),
+            "target": None if target_names is None else list(target_names),
+        }
+        if not special_in_text:
+            names["special_in_text"] = False
         lists = json.dumps(names, ensure_ascii=False).encode()
         self._hold({SOURCE_FILE: models[0], TARGET_FILE: models[1], PIECE_LIST: lists})
 
@@ -274,7 +286,8 @@ class MarianTokenizer(Tokenizer):
         source, target, lists = (read_checked(folder / name, MAX_BYTES) for name in names)
         try:
             content = parse_json(lists)
-            return cls((source, target), _names(content, "source"), _names(content, "target"))
+            sides = _names(content, "source"), _names(content, "target")
+            return cls((source, target), *sides, content.get("special_in_text", True) is not False)
         except (ValueError, IndexError) as error:
             raise UserError(
                 f"{folder}: {', '.join(names[:2])} or {names[2]} is damaged or from another program: {error}"

@@ -217,9 +217,11 @@ class MarianVocabulary(Vocabulary):
     line is encoded at once, the names of the special pieces in a text become these pieces, and `>>xx<<` at
     the beginning of a text is one piece, which selects the target language of some models. Two ids with the
     same piece raise `ValueError`.
+
+    Marian itself encodes the names of special pieces as ordinary text: `special_in_text=False`.
     """
 
-    def __init__(self, model: bytes, names: Sequence[str]) -> None:
+    def __init__(self, model: bytes, names: Sequence[str], special_in_text: bool = True) -> None:
         super().__init__(model)
         self._names = list(names)
         # Not the piece bos, which begins a translation: Marian does not have it.
@@ -232,7 +234,8 @@ class MarianVocabulary(Vocabulary):
             self._id(processor.id_to_piece(number)) for number in range(int(processor.vocab_size()))
         ]
         longest_first = sorted(self._special, key=len, reverse=True)
-        self._special_names = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+        names_in_text = "|".join(map(re.escape, longest_first)) if special_in_text else "(?!)"
+        self._special_names = re.compile(f"({names_in_text})")
 
     @property
     def names(self) -> Sequence[str]:

@@ -24,7 +24,7 @@ from nmt.config.model import Activation
 from nmt.data.subwords.tokenizer import MarianTokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, PAD_ID, UNK_ID
 from nmt.errors import UserError
-from nmt.interop import EXPORTERS, marian_import
+from nmt.interop import EXPORTERS, marian_model
 from nmt.interop.marian_export import MarianExporter
 from nmt.interop.marian_folder import Pieces, read_settings
 from nmt.interop.marian_model import MarianModel, Numbering
@@ -263,14 +263,14 @@ def test_an_imported_model_is_exported_again(format: str, tmp_path: Path) -> Non
 
 
 def test_a_wrong_import_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = marian_import.ours_of
+    right = marian_model.ours_of
 
     def wrong(*args: Any) -> Any:
         for name, weight in right(*args):
             yield name, weight * 1.01 if name == "decoder.0.cross_attention.out.weight" else weight
 
     folder = opus_folder(tmp_path / "theirs")
-    monkeypatch.setattr(marian_import, "ours_of", wrong)
+    monkeypatch.setattr(marian_model, "ours_of", wrong)
     with pytest.raises(UserError, match=r"^format=marian: the imported model differs .* It was deleted\."):
         import_model(ImportConfig(str(folder), str(tmp_path / "ours"), check_sentences=5))
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
