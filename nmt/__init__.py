@@ -42,6 +42,7 @@ if not TYPE_CHECKING:  # with `__getattr__` a type checker would accept any name
         """Imports a name of the interface on first use."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import_module("nmt.runtime.files").choose_temporary_folder()  # before torch is imported
         value = getattr(import_module(_MODULES[name]), name)
         globals()[name] = value
         return value

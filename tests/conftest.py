@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +93,14 @@ def cache_of_shared_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NMT_CACHE", os.fspath(tmp_path_factory.mktemp("shared-cache")))
         yield
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder in which every user may create files; the folders of pytest are those of one user."""
+    with tempfile.TemporaryDirectory(prefix="nmt-open-") as name:
+        os.chmod(name, 0o1777)
+        yield Path(name)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 
 from nmt import __version__
 from nmt.errors import UserError
-from nmt.runtime.files import require_current_folder
+from nmt.runtime.files import choose_temporary_folder, require_current_folder
 from nmt.runtime.machine import expandable_segments, require_unix, short_spins
 from nmt.runtime.os_errors import stray_file_error, write_errors
 from nmt.runtime.plugins import load_plugins, no_silent_exit
@@ -186,6 +186,7 @@ def _dispatch(
 
     require_unix()
     require_current_folder()
+    choose_temporary_folder()  # before torch is imported
     # They import Hydra, for which --help does not wait.
     from nmt.config.storage import to_yaml
     from nmt.options.compose import compose_jobs, names_of_jobs

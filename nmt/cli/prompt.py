@@ -146,14 +146,14 @@ def _history() -> Iterator[None]:
     except ImportError:
         yield  # not available on this machine
         return
-    path = cache_folder() / "history"
-    with contextlib.suppress(OSError):
-        readline.read_history_file(path)
+    with contextlib.suppress(OSError, UserError):  # UserError: the user has no home folder
+        readline.read_history_file(cache_folder() / "history")
     readline.set_history_length(HISTORY_LINES)
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # the history is optional
+        with contextlib.suppress(OSError, UserError):  # the history is optional
+            path = cache_folder() / "history"
             path.parent.mkdir(parents=True, exist_ok=True)
             readline.write_history_file(path)
 

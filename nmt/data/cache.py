@@ -22,7 +22,15 @@ from typing import Any
 
 from nmt.errors import UserError
 from nmt.runtime.checksums import file_sum
-from nmt.runtime.files import fsync_folder, locked, make_folder, parse_json, read_bytes, replaced
+from nmt.runtime.files import (
+    folder_in_cache,
+    fsync_folder,
+    locked,
+    make_folder,
+    parse_json,
+    read_bytes,
+    replaced,
+)
 from nmt.runtime.machine import available_cores
 from nmt.runtime.os_errors import write_errors
 from nmt.runtime.streams import log, progress
@@ -64,6 +72,26 @@ def _value(member: Any) -> Any:
     if isinstance(member, set | frozenset):
         return sorted(member)
     raise TypeError(f"JSON can't represent {member!r:.80}")
+
+
+class Folders:
+    """The folders of prepared data in a cache, which other users may share."""
+
+    def __init__(self, cache: Path) -> None:
+        self._root = cache / "prepared"
+        self._chosen: dict[str, Path] = {}
+
+    def folder(self, stage: str, name: str) -> Path:
+        """Returns the same folder in every call, although another user may prepare it in the meantime."""
+        name = f"{stage}-{name[:16]}"
+        if name not in self._chosen:
+            self._chosen[name] = folder_in_cache(self._root, name, _MANIFEST)
+        return self._chosen[name]
+
+    def forget_unused(self, days: int) -> None:
+        """Deletes prepared data next to these folders that were not opened for `days` days."""
+        for root in {folder.parent for folder in self._chosen.values()}:
+            forget_unused(root, days)
 
 
 def cached_or_built(

@@ -16,7 +16,7 @@ from nmt.errors import UserError
 from nmt.interop.record import Record, fingerprint_of, read_record
 from nmt.interop.tasks import export, exporter_of
 from nmt.runtime.checksums import SUMS, damaged_file
-from nmt.runtime.files import cache_folder, expanded, locked, make_folder, remove
+from nmt.runtime.files import cache_folder, expanded, folder_in_cache, locked, make_folder, remove
 from nmt.runtime.hub import find_model_folder, is_hub_name
 from nmt.runtime.model_files import EXPORT_REPORT, enclosing_run
 from nmt.runtime.streams import log
@@ -73,14 +73,15 @@ def stored_export(
     model, length = find_model_folder(path), _length(decoding)
     fingerprint = fingerprint_of(model, format, quantization, length)
     name = f"{format}-{quantization}" if length == _LENGTH else f"{format}-{quantization}-{length}"
-    in_model, cached = model / "exports" / name, cache_folder() / "exports" / f"{name}-{fingerprint[:16]}"
+    in_model = model / "exports" / name
+    cached = folder_in_cache(cache_folder() / "exports", f"{name}-{fingerprint[:16]}", EXPORT_REPORT)
     for place in (in_model, cached):
         if (record := _usable(place, fingerprint)) is not None:
             return place, record
     place = in_model if not is_hub_name(path) and _may_hold_exports(model) else cached
     make_folder(place.parent)
     waiting = "%s: waiting for another process that is making this export"
-    with locked(place.with_name(f".{name}.lock"), lambda: log.info(waiting, place)):
+    with locked(place.with_name(f".{place.name}.lock"), lambda: log.info(waiting, place)):
         if (record := _usable(place, fingerprint)) is None:
             if place.exists():
                 log.info("%s: belongs to another version of the model, or is damaged", place)

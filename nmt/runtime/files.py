@@ -10,12 +10,15 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from nmt.errors import UserError
-from nmt.runtime.os_errors import read_errors, reason_of, write_errors
+from nmt.runtime.os_errors import NO_TEMPORARY_FOLDER, read_errors, reason_of, write_errors
+from nmt.runtime.streams import log
 
 _LONGEST_NAME = 140
 """Bytes of a file name that every file system accepts; the limit of eCryptfs is 143, of most others 255."""
@@ -30,13 +33,77 @@ def cache_folder() -> Path:
     chosen = os.environ.get("NMT_CACHE")
     if chosen:
         return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or home_folder("NMT_CACHE") / ".cache") / "nmt"
+
+
+def home_folder(variable: str) -> Path:
+    """Returns the home folder of the user.
+
+    Raises:
+        UserError: there is none; the message names `variable`, the environment variable of another folder.
+    """
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt"
+        return Path.home()
     except RuntimeError:
         raise UserError(
-            "NMT_CACHE: this user has no home folder, where prepared data and downloads are stored. Set "
-            "NMT_CACHE to a folder, or HOME."
+            f"{variable}: this user has no home folder, where prepared data and downloads are stored. Set "
+            f"{variable} to a folder, or HOME."
         ) from None
+
+
+def folder_in_cache(root: Path, name: str, done: str) -> Path:
+    """Returns the folder `root/name` of a cache, or one next to `root` if this user can't use that.
+
+    Users may share a cache, such as a folder of mode 1777. The umask of the first user decides whether
+    others may read what is there, or continue it. Those who may not build a copy in `root-UID`. Call this
+    once for each folder, because another user may change the answer.
+
+    Args:
+        root: the folder for this kind of data; others may have created it.
+        name: the name of the folder, which identifies its content.
+        done: a file in the folder that exists when it is complete.
+    """
+    folder = root / name
+    if os.access(folder / done, os.R_OK) or not os.access(root.parent, os.W_OK | os.X_OK):
+        return folder
+    if _usable(root) and all(_removable(path) for path in root.glob(f"*{name}*")):
+        return folder
+    own = root.with_name(f"{root.name}-{os.geteuid()}")
+    _log_once(root, own)
+    return own / name
+
+
+def _usable(root: Path) -> bool:
+    return os.access(root, os.W_OK | os.X_OK) or not os.path.lexists(root)
+
+
+def _removable(path: Path) -> bool:
+    """Whether this user may change and remove a file or folder; in a sticky folder its owner removes it."""
+    try:
+        status, parent = path.lstat(), path.parent.stat()
+    except OSError:
+        return False
+    owners = (0, status.st_uid, parent.st_uid)
+    return os.access(path, os.W_OK) and (not parent.st_mode & stat.S_ISVTX or os.geteuid() in owners)
+
+
+@cache
+def _log_once(root: Path, own: Path) -> None:
+    log.info("%s: has data of another user that this user can't read or change; using %s", root, own)
+
+
+def choose_temporary_folder() -> None:
+    """Chooses the folder of temporary files on a machine that has none, as a read-only container.
+
+    It is `/dev/shm`, which is in memory, for child processes too. Without that, it is a name that does not
+    exist: packages that torch imports only ask for the name, so translating works.
+    """
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        tempfile.tempdir = NO_TEMPORARY_FOLDER
+        if os.access("/dev/shm", os.W_OK | os.X_OK):
+            tempfile.tempdir = os.environ["TMPDIR"] = "/dev/shm"
 
 
 def expanded(path: str | Path) -> Path:
@@ -232,8 +299,7 @@ def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with write_errors(path):
             # O_NONBLOCK: a named pipe with this name raises an error and does not wait for a reader.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
-            file = stack.enter_context(open(os.open(path, flags, 0o666), "w"))
+            file = stack.enter_context(open(_opened_lock(path), "w"))
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UserError(f"{path}: is not a regular file. Remove it.")
         try:
@@ -248,6 +314,16 @@ def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
                 "there at the same time. Choose a folder on another file system."
             ) from error
         yield
+
+
+def _opened_lock(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        # Not at once: in a sticky folder Linux lets nobody create a file that another user has created
+        # (fs.protected_regular), not even root.
+        return os.open(path, flags | os.O_CREAT, 0o666)
 
 
 def require_current_folder() -> None:

@@ -8,6 +8,7 @@ which needs no network once they are cached. The library of the hub is imported 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import traceback
@@ -19,7 +20,7 @@ from typing import NoReturn
 from nmt import __version__
 from nmt.errors import UserError
 from nmt.runtime.checksums import read_sections
-from nmt.runtime.files import expanded
+from nmt.runtime.files import expanded, home_folder
 from nmt.runtime.guest import guest
 from nmt.runtime.model_files import (
     BUNDLE_FILES,
@@ -326,7 +327,12 @@ def quiet_hub() -> None:
     """Disables the warnings of the library, and its progress bars unless standard error is a terminal.
 
     In a call from another program, its log and bars are not changed.
+
+    Raises:
+        UserError: there is no folder for its downloads.
     """
+    if not any(os.environ.get(name) for name in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME")):
+        home_folder("HF_HOME")
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if guest() is not None:

@@ -95,6 +95,9 @@ _ERRNO_OF_CLASS = {
 _NO_TEMPORARY = "No usable temporary directory"
 """In the message of `tempfile`; its error carries the number of a missing file, and no name."""
 
+NO_TEMPORARY_FOLDER = "/TMPDIR-is-not-set"
+"""The name of the folder for temporary files on a machine that has none."""
+
 _HANDLED_ELSEWHERE = frozenset({errno.EPIPE, errno.EINTR})
 """Handled where they are raised: the reader of a pipe has ended, or a signal has arrived."""
 
@@ -145,7 +148,7 @@ def stray_file_error(error: OSError) -> UserError | None:
     program, is reported only if no error in the program can cause it, such as a full disk.
     """
     named = _file_name(error)
-    if named is None and _NO_TEMPORARY in str(error):
+    if (named or "").startswith(NO_TEMPORARY_FOLDER) or named is None and _NO_TEMPORARY in str(error):
         return UserError(
             "TMPDIR: no folder for temporary files can be written. Mount one (docker run --tmpfs /tmp), or "
             "set TMPDIR to a folder."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +19,7 @@ from nmt.data.corpora.text import expand, file_facts, mispaired, read_blocks
 from nmt.errors import UserError
 from nmt.languages import distance
 from nmt.runtime.arrays import Array
+from nmt.runtime.files import home_folder
 from nmt.runtime.streams import log
 
 _BLOCK_CHARACTERS = 1 << 25  # per block of `Corpus.blocks`; 65,536 typical pairs have about half of it
@@ -248,6 +250,8 @@ def _read_tables(files: list[Path], data: DataConfig) -> Iterator[TextBlock]:
 
 def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     """The first use of a test set of sacreBLEU downloads it."""
+    if "SACREBLEU" not in os.environ:
+        home_folder("SACREBLEU")
     from sacrebleu import utils
     from sacrebleu.dataset import DATASETS
 

@@ -143,9 +143,9 @@ def _quiet_datasets() -> Any:
 
     In a call from another program, the logging of `datasets` is not changed.
     """
+    quiet_hub()
     import datasets
 
-    quiet_hub()
     if guest() is None:
         logging.getLogger("datasets").setLevel(logging.ERROR)
         if not sys.stderr.isatty():

@@ -12,7 +12,7 @@ import sentencepiece as spm
 
 from nmt.config import DataConfig, Extension, TokenizerConfig
 from nmt.copying.strings import PLACEHOLDERS, VERSION, mask_pair
-from nmt.data.cache import cache_errors, cached_or_built, fingerprint, forget_unused
+from nmt.data.cache import Folders, cache_errors, cached_or_built, fingerprint
 from nmt.data.cleaning.clean_text import (
     Texts,
     clean_texts,
@@ -106,7 +106,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         tokenizer, text = stages.tokenizer(), stages.text_facts()
         stores, reports, changed = zip(*stages.encoded(tokenizer), strict=True)
     if config.cache_days and stages.encoded_any:
-        forget_unused(stages.root, config.cache_days)
+        stages.folders.forget_unused(config.cache_days)
     train = Store.joined(stores)
     cleaning = reduce(CleaningReport.merge, reports)
     report: dict[str, Any] = {
@@ -148,7 +148,7 @@ class _Stages:
     """The three stages of preparation. A stage runs the stage before it only if its own result is not cached.
 
     Attributes:
-        root: the folder of all prepared data.
+        folders: the folders of the results.
         encoded_any: whether the text of any corpus was encoded.
     """
 
@@ -165,7 +165,7 @@ class _Stages:
         self._existing, self._shard_pairs, self._checked = existing, shard_pairs, checked
         self._workers = config.workers or available_cores()
         self.encoded_any = False
-        self.root = (expanded(config.cache_dir) if config.cache_dir else cache_folder()) / "prepared"
+        self.folders = Folders(expanded(config.cache_dir) if config.cache_dir else cache_folder())
         tags = known_tags(config.tokenizer.user_symbols, sources)
         self._rules = [
             build_rules(source.cleaning, *held_out, languages=source.languages, tags=tags)
@@ -198,7 +198,7 @@ class _Stages:
 
         sampled = self._config.tokenizer.sample_pairs
         counted = cached_or_built(
-            self._folder("size", fingerprint([FORMAT, self._mixture, joint, coverage, sampled])), build
+            self.folders.folder("size", fingerprint([FORMAT, self._mixture, joint, coverage, sampled])), build
         )
         size = recommended_size(**counted, joint=joint)
         log.info(
@@ -215,9 +215,9 @@ class _Stages:
             if self._extends:
                 given += [spm.__version__, self._mixture, self._new_symbols, *self._placeholder_facts]
                 given += [own.character_coverage, own.sample_pairs]
-            return self._folder("tokenizer", fingerprint(given))
+            return self.folders.folder("tokenizer", fingerprint(given))
         facts = [FORMAT, spm.__version__, self._mixture, asdict(self.tokenizer_options)]
-        return self._folder("tokenizer", fingerprint([*facts, *self._placeholder_facts]))
+        return self.folders.folder("tokenizer", fingerprint([*facts, *self._placeholder_facts]))
 
     @cached_property
     def _extends(self) -> bool:
@@ -231,7 +231,7 @@ class _Stages:
             return {"many": has_many_bytes(map(self._masked, samples), existing)}
 
         facts = [FORMAT, existing.fingerprint, self._text_fingerprints, *self._placeholder_facts]
-        return bool(cached_or_built(self._folder("bytes", fingerprint(facts)), build)["many"])
+        return bool(cached_or_built(self.folders.folder("bytes", fingerprint(facts)), build)["many"])
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         return self._masked(pairs_for_pieces(self._nonempty_texts(), self._config))
@@ -267,7 +267,7 @@ class _Stages:
             return text_facts([(without_tag(source, self._tags), target) for source, target in pairs], langs)
 
         facts = [FORMAT, self._mixture, languages, self._tags, *FINGERPRINT]
-        return cached_or_built(self._folder("facts", fingerprint(facts)), build, checked=self._checked)
+        return cached_or_built(self.folders.folder("facts", fingerprint(facts)), build, checked=self._checked)
 
     def encoded(self, tokenizer: Tokenizer) -> list[tuple[Store, CleaningReport, dict[str, Any]]]:
         """Encodes each corpus: its pairs, the report of dropped pairs, and what normalisation changes."""
@@ -283,7 +283,7 @@ class _Stages:
         """The result of the first stage, which cleans each corpus, then finds duplicates across corpora."""
         texts = []
         for source, rules, name in zip(self._sources, self._rules, self._text_fingerprints, strict=True):
-            folder = self._folder("text", name)
+            folder = self.folders.folder("text", name)
             texts.append(
                 clean_texts(folder, source.corpus, rules, source.cleaning, self._shard_pairs, self._workers)
             )
@@ -296,7 +296,7 @@ class _Stages:
 
             cached_or_built(self._repeats_folder, build)
         return [
-            Texts(self._folder("text", name), self._repeats_file(index))
+            Texts(self.folders.folder("text", name), self._repeats_file(index))
             for index, name in enumerate(self._text_fingerprints)
         ]
 
@@ -309,8 +309,8 @@ class _Stages:
     def _encoded(self, index: int, tokenizer: Tokenizer) -> tuple[Store, CleaningReport, dict[str, Any]]:
         source = self._sources[index]
         key = [self._ids_fingerprint(index, tokenizer), encoder_fingerprint(tokenizer)]
-        folder = self._folder("ids", fingerprint(key))
-        text_folder = self._folder("text", self._text_fingerprints[index])
+        folder = self.folders.folder("ids", fingerprint(key))
+        text_folder = self.folders.folder("text", self._text_fingerprints[index])
         setup = partial(
             Encoder,
             text_folder,
@@ -389,7 +389,7 @@ class _Stages:
 
     @property
     def _repeats_folder(self) -> Path:
-        return self._folder("repeats", fingerprint([FORMAT, self._text_fingerprints]))
+        return self.folders.folder("repeats", fingerprint([FORMAT, self._text_fingerprints]))
 
     def _repeats_file(self, index: int) -> Path | None:
         """Returns the file with the duplicates of a corpus across corpora, or None if it has no such file.
@@ -400,9 +400,6 @@ class _Stages:
         if not index or not (cleaning.drop_duplicates or cleaning.drop_near_duplicates):
             return None
         return self._repeats_folder / shard_name(index)
-
-    def _folder(self, stage: str, name: str) -> Path:
-        return self.root / f"{stage}-{name[:16]}"
 
 
 def _valid_store(tokenizer: Tokenizer, valid: HeldOut) -> Store:

@@ -9,7 +9,6 @@ import resource
 import pytest
 
 from nmt.errors import UserError
-from nmt.runtime.os_errors import stray_file_error
 from nmt.training.processes.launcher import launch
 from nmt.training.processes.stopping import StopRequest
 
@@ -39,8 +38,3 @@ def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
         "training.devices=4: this process may open 79 files, but 4 processes need 80. Raise the limit "
         "(ulimit -n 80), or give training.devices=1."
     )
-
-
-def test_no_temporary_folder() -> None:
-    error = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
-    assert str(stray_file_error(error)).startswith("TMPDIR: no folder for temporary files can be written")
