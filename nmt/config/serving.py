@@ -13,9 +13,9 @@ from nmt.config.decoding import DecodingConfig
 from nmt.config.schema import path_field, registered_name
 from nmt.errors import UserError
 
-_ORIGIN = re.compile(
-    r"\*|null|(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
-)
+_HOST = r"(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
+_ORIGIN = re.compile(rf"\*|null|(?P<scheme>[a-z][a-z0-9+.-]*)://{_HOST}")
+_PUBLIC_URL = re.compile(rf"https?://(?i:{_HOST})(?:/[A-Za-z0-9._~%-]+)*/?")
 
 
 @dataclass
@@ -82,6 +82,9 @@ class ServeConfig(Section, refused=disabled.REFUSED_IN_SERVING):
     request may have further ones. See docs/serving.md. null: none."""
     cors_origins: list[str] = field(default_factory=list)
     """Web sites whose pages may use the server, such as `[https://example.org]`; `["*"]`: all of them."""
+    public_url: str | None = None
+    """Address at which clients reach the server behind a proxy, such as `https://example.org/nmt`, for the
+    addresses of translated files. null: the scheme http and the host that the client has called."""
     batch_wait_ms: float = bounded(3.0, between(0, 10_000))
     """Milliseconds that a request waits for others to share its batch, if a translating thread is free."""
     plugins: list[str] = field(default_factory=list)
@@ -117,5 +120,11 @@ class ServeConfig(Section, refused=disabled.REFUSED_IN_SERVING):
                 raise UserError(
                     f"cors_origins={shortened(origin)}: browsers leave out the usual port. Remove it."
                 )
+        match = _PUBLIC_URL.fullmatch(self.public_url or "https://example.org")
+        if match is None or int(match["port"] or 1) > 65_535:
+            raise UserError(
+                f"public_url={shortened(str(self.public_url))}: must be the address of the server, such as "
+                "https://example.org or https://example.org/nmt, without user, query and fragment."
+            )
         if not self.host or not self.host.isprintable() or " " in self.host:
             raise UserError(f"host={shortened(self.host)}: must be an address or a name, such as 127.0.0.1.")

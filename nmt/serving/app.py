@@ -18,6 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nmt.config import ServeConfig
 from nmt.decoding.translation import ScoredText, Translation
@@ -25,8 +26,9 @@ from nmt.serving.bodies import read_fields
 from nmt.serving.documentation import PAGE_HEADERS, description, documentation, read_template
 from nmt.serving.documents import FORMATS, FileRequest, TranslatedFiles, read_file
 from nmt.serving.metrics import VANISHED, Metrics
+from nmt.serving.refusals import Refusal
 from nmt.serving.requests import TranslateRequest, answer, read_request, read_text
-from nmt.serving.service import Service, is_in_target
+from nmt.serving.service import Service
 
 T = TypeVar("T")
 
@@ -34,6 +36,7 @@ _DRAINED = 64  # largest bodies: bytes of a refused body that are read, so that 
 _FRONTEND_MS = 500  # LibreTranslate's milliseconds before its page translates
 _HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 _SAFE = {"x-content-type-options": "nosniff", "cache-control": "no-store", "referrer-policy": "no-referrer"}
+_NO_KEY = "Please contact the server operator to get an API key"
 _NO_ROUTE = {
     404: "There is no such page. /docs lists all pages.",
     405: "This method is not allowed here. /docs lists the methods.",
@@ -68,6 +71,9 @@ class App:
         self.draining = False
         limits = config.limits
         openapi = description(service.languages(), limits, needs_key=key is not None)
+        self._url = (config.public_url or "").rstrip("/")
+        if self._url:
+            openapi["servers"] = [{"url": self._url}]
         settings = {
             "apiKeys": key is not None,
             "keyRequired": key is not None,
@@ -94,7 +100,7 @@ class App:
         cors: dict[str, Any] = {
             "allow_origins": config.cors_origins,
             "allow_methods": ["GET", "POST"],
-            "allow_headers": ["content-type"],
+            "allow_headers": ["authorization", "content-type"],
         }
         self.asgi = Starlette(
             routes=[
@@ -107,7 +113,8 @@ class App:
                 Route("/download_file/{key}", self._download),
                 *(Route(path, self._counted(path, respond)) for path, respond in answers.items()),
             ],
-            middleware=[Middleware(CORSMiddleware, **cors)] if config.cors_origins else [],
+            middleware=[Middleware(_MergedSlashes)]
+            + ([Middleware(CORSMiddleware, **cors)] if config.cors_origins else []),
             exception_handlers={HTTPException: self._http_error, Exception: self._bug},
             lifespan=lifespan,
         )
@@ -122,7 +129,8 @@ class App:
         text = answer(parsed.request, results)["translatedText"]
         path = f"/download_file/{self._files.add(parsed.name, text)}"
         host = request.headers.get("host", "")
-        return _json({"translatedFileUrl": f"http://{host}{path}" if _HOST.fullmatch(host) else path})
+        url = self._url or (f"http://{host}" if _HOST.fullmatch(host) else "")
+        return _json({"translatedFileUrl": url + path})
 
     async def _detect(self, request: Request, text: str) -> Response:
         return _json(await self._service.detect(text))
@@ -135,7 +143,7 @@ class App:
     ) -> tuple[Sequence[Translation], Mapping[str, Any] | None]:
         known, detection = await self._service.with_source(parsed)
         results: Sequence[Translation]
-        if is_in_target(known, detection):
+        if self._service.is_in_target(known, detection):
             results = [Translation((ScoredText(line, 0.0),)) for line in known.lines]
         else:
             results = await self._service.translate(known, lambda: _vanished(request))
@@ -173,7 +181,7 @@ class App:
                 return response
             except HTTPException as error:
                 status = error.status_code
-                return _error(status, error.detail)
+                return _error(status, error.detail, hint=getattr(error, "hint", ""))
             except ClientDisconnect:
                 status = VANISHED
                 return Response(status_code=400)  # nobody reads it
@@ -190,7 +198,8 @@ class App:
         """
         fields = read_fields(body, request.headers.get("content-type", ""), request.scope["query_string"])
         if not allowed(fields.get("api_key"), self._key):
-            raise HTTPException(403, "api_key: is missing or wrong. Ask the operator of the server for one.")
+            message = "Invalid API key" if fields.get("api_key") else _NO_KEY
+            raise Refusal(403, message, "api_key: ask the operator of the server for one.")
         return fields
 
     @contextmanager
@@ -242,7 +251,7 @@ class App:
         return bytes(body)
 
     def _health(self) -> Response:
-        return _json({"status": "draining"}, 503) if self.draining else _json({"status": "ready"})
+        return _json({"status": "draining"}, 503) if self.draining else _json({"status": "ok"})
 
     def _figures(self) -> Response:
         kind = "text/plain; version=0.0.4; charset=utf-8"
@@ -268,6 +277,19 @@ class App:
 
     async def _bug(self, request: Request, error: Exception) -> Response:
         return _error(500, "The server has failed.")
+
+
+class _MergedSlashes:
+    """Merges slashes at the start of a path: clients add `/translate` to addresses that end in a slash."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on."""
+        if scope.get("path", "").startswith("//"):
+            scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
+        await self._app(scope, receive, send)
 
 
 def allowed(api_key: object, key: str | None) -> bool:
@@ -296,9 +318,10 @@ def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = Non
     return JSONResponse(value, status, {**_SAFE, **(headers or {})})
 
 
-def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None, hint: str = "") -> Response:
     """Returns an error as LibreTranslate has it. After 408 and 413, parts of the body may still arrive."""
     more = {"retry-after": "1"} if status == 503 else {}
     if status in (408, 413, 503):
         more["connection"] = "close"
-    return _json({"error": message}, status, {**more, **(headers or {})})
+    fields = {"error": message, "hint": hint} if hint else {"error": message}
+    return _json(fields, status, {**more, **(headers or {})})

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from nmt.config.serving import LimitsConfig
 from nmt.serving.bodies import UploadedFile
 from nmt.serving.html import HtmlText
+from nmt.serving.refusals import Refusal, missing
 from nmt.serving.requests import Lines, Text, TranslateRequest, read_texts
 
 FORMATS: Mapping[str, Callable[[str], Lines]] = {
@@ -42,11 +43,14 @@ def read_file(fields: Mapping[str, Any], limits: LimitsConfig) -> FileRequest:
     """
     file = fields.get("file")
     if not isinstance(file, UploadedFile):
-        raise HTTPException(400, "Invalid request: missing file parameter")
+        raise missing("file")
+    if not file.name:
+        raise Refusal(400, "Invalid request: empty file", "file: has no name.")
     name = PurePath(file.name.replace("\\", "/")).name
     ending = PurePath(name).suffix.lower()
     if ending not in FORMATS:
-        raise HTTPException(400, f"file: the format of this name is not supported. Use {', '.join(FORMATS)}.")
+        hint = f"file: its name must end in one of {', '.join(FORMATS)}."
+        raise Refusal(400, "Invalid request: file format not supported", hint)
     try:
         text = file.content.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,12 +16,14 @@ from nmt.config.serving import LimitsConfig
 from nmt.copying.strings import TAG
 from nmt.decoding.translation import problems
 from nmt.serving.html import HtmlText
+from nmt.serving.refusals import Refusal, missing
 from nmt.serving.served_models import SearchOptions
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import ScoredText, Translation
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+_LINE_END = re.compile(r"(\r?\n|<br />)")
 _MOST_TERMS, _LONGEST_TERM = 1000, 200
 _SAMPLE = 1000  # characters from which a language is detected
 _SAMPLE_LINES = 50
@@ -27,9 +31,9 @@ _SAMPLE_LINES = 50
 
 @dataclass(frozen=True)
 class Text:
-    r"""A text as lines without their ends, one or more; only `\n` and `\r\n` end a line.
+    r"""A text as lines without their ends, one or more; only `\n`, `\r\n` and `<br />` end a line.
 
-    `ends` has the end of each line; the last one may be empty.
+    Subtitle Edit writes `<br />` in texts. `ends` has the end of each line; the last one may be empty.
     """
 
     lines: Sequence[str]
@@ -38,13 +42,9 @@ class Text:
     @classmethod
     def of(cls, text: str) -> Text:
         """Splits a text into lines."""
-        parts = text.split("\n")
-        lines = [part.removesuffix("\r") for part in parts]
-        ends = [
-            ("\r" if line != part else "") + ("\n" if number < len(parts) else "")
-            for number, (part, line) in enumerate(zip(parts, lines, strict=True), 1)
-        ]
-        return cls(lines, ends)
+        parts = _LINE_END.split(text)
+        last = parts[-1].removesuffix("\r")
+        return cls([*parts[:-1:2], last], [*parts[1::2], parts[-1][len(last) :]])
 
     def joined(self, lines: Sequence[str]) -> str:
         """Returns other lines, such as translations, with the line ends of this text."""
@@ -101,12 +101,12 @@ def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRe
     """
     value = fields.get("q")
     if value is None:
-        raise HTTPException(400, "Invalid request: missing q parameter")  # the words of LibreTranslate
+        raise missing("q")
     is_list = isinstance(value, list)
     texts = [_unicode("q", text) for text in (value if is_list else [value])]
     form = (_text(fields, "format") or "text").lower()
     if form not in ("text", "html"):
-        raise HTTPException(400, f"format: {form[:40]!a} is not supported. Use text or html.")
+        raise Refusal(400, f"{form[:40]} format is not supported", "format: use text or html.")
     reader = HtmlText.of if form == "html" else Text.of
     return read_texts(texts, reader, fields, limits, is_list=is_list, markup=form == "html")
 
@@ -119,7 +119,7 @@ def read_text(fields: Mapping[str, Any]) -> str:
     """
     value = fields.get("q")
     if not value:
-        raise HTTPException(400, "Invalid request: missing q parameter")
+        raise missing("q")
     texts = [_unicode("q", text) for text in (value if isinstance(value, list) else [value])]
     return sample_of([Text.of(text) for text in texts[:_SAMPLE_LINES]])
 
@@ -136,8 +136,10 @@ def read_texts(
     """Returns a checked request for texts, which `reader` divides into lines; see `read_request`."""
     characters = sum(map(len, texts))
     if characters > limits.characters:
-        raise HTTPException(
-            413, f"q: has {characters:,} characters, and at most {limits.characters:,} are allowed."
+        raise Refusal(
+            413,
+            f"Invalid request: request ({characters}) exceeds text limit ({limits.characters})",
+            f"q: has {characters:,} characters, and at most {limits.characters:,} are allowed.",
         )
     split = [reader(text) for text in texts]
     lines = sum(len(text.lines) for text in split)
@@ -159,7 +161,7 @@ def read_texts(
         options=SearchOptions(
             beam_size=_integer(fields, "beam_size", 1, limits.beam_size),
             length_penalty=penalty,
-            nbest=1 + (_integer(fields, "alternatives", 0, limits.alternatives) or 0),
+            nbest=1 + _alternatives(fields, limits.alternatives),
             attention=attention,
             markup=markup,
             terms=_terms(fields.get("terminology")),
@@ -174,6 +176,18 @@ def sample_of(texts: Sequence[Lines]) -> str:
     """Returns the beginning of texts, without the marks of their tags."""
     lines = itertools.islice((line for text in texts for line in text.lines), _SAMPLE_LINES)
     return TAG.sub("", " ".join(line[:_SAMPLE] for line in lines))[:_SAMPLE]
+
+
+def _alternatives(fields: Mapping[str, Any], most: int) -> int:
+    """Returns the number of further translations; a negative one is 0, as in LibreTranslate."""
+    start = "Invalid request: alternatives parameter"
+    try:
+        number = _integer(fields, "alternatives", -math.inf, math.inf) or 0
+    except HTTPException:
+        raise Refusal(400, f"{start} is not a number", "alternatives: must be a whole number.") from None
+    if number > most:
+        raise Refusal(400, f"{start} must be <= {most}", f"alternatives: at most {most} are allowed.")
+    return max(number, 0)
 
 
 def _terms(value: Any) -> tuple[tuple[str, str], ...]:
@@ -258,11 +272,11 @@ def _number(fields: Mapping[str, Any], name: str, low: float, high: float) -> fl
     return number
 
 
-def _integer(fields: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
+def _integer(fields: Mapping[str, Any], name: str, low: float, high: float) -> int | None:
     number = _number(fields, name, low, high)
     if number is None:
         return None
-    if number != int(number):
+    if not number.is_integer():  # nor infinite
         raise HTTPException(400, f"{name}: must be a whole number.")
     return int(number)
 

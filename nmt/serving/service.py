@@ -19,6 +19,7 @@ from nmt.languages import distance, language_of
 from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
 from nmt.serving.detection import detected
 from nmt.serving.documentation import read_template
+from nmt.serving.refusals import Refusal, missing
 from nmt.serving.requests import TranslateRequest
 from nmt.serving.served_models import ServedModel
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """The source language of a request that leaves the choice to the server."""
 _CERTAIN = 90.0  # percent from which a text is taken to be in its target language
+_LIBRETRANSLATE = {"zt": "zh-Hant", "pb": "pt-BR"}  # codes that only LibreTranslate has
 
 
 class Service:
@@ -113,7 +115,7 @@ class Service:
             detection = (await self.detect(request.sample))[0]
         except HTTPException:
             detection = None
-        if detection is not None and detection["confidence"] and not is_in_target(request, detection):
+        if detection is not None and detection["confidence"] and not self.is_in_target(request, detection):
             known = replace(request, source=detection["language"])
             try:
                 self._model_of(known)
@@ -183,6 +185,39 @@ class Service:
         for batcher in self._batchers.values():
             batcher.close()
 
+    def is_in_target(self, request: TranslateRequest, detection: Mapping[str, Any] | None) -> bool:
+        """Returns whether the texts of a request are in its target language already.
+
+        Their language is detected, or given and one of a model, and no model is for such texts.
+        """
+        if request.target is None or request.source is None:
+            return False
+        if is_auto(request.source):
+            return (
+                detection is not None
+                and detection["confidence"] >= _CERTAIN
+                and _distance(request.target, detection["language"]) is not None
+            )
+        same = _distance(request.source, request.target) is not None and not self._nearest(request)
+        return same and any(language is not None for language in self._known(request.target))
+
+    def _nearest(self, request: TranslateRequest) -> list[ServedModel]:
+        """Returns the models whose languages are the nearest to those of a request, none or more."""
+        source = None if is_auto(request.source) else request.source
+        distances = {
+            model: from_source + to_target
+            for model in self._batchers
+            if (from_source := _distance(source, model.source_lang)) is not None
+            and (to_target := _distance(request.target, model.target_lang)) is not None
+        }
+        return [model for model in distances if distances[model] == min(distances.values())]
+
+    def _known(self, code: str | None) -> tuple[str | None, str | None]:
+        """Returns the language of a code as models have it as their source, and as their target."""
+        sources = (one.source_lang for one in self._batchers if _distance(code, one.source_lang) is not None)
+        targets = (one.target_lang for one in self._batchers if _distance(code, one.target_lang) is not None)
+        return next(sources, None), next(targets, None)
+
     def _model_of(self, request: TranslateRequest) -> ServedModel:
         """Returns the model whose languages are the nearest to those of a request.
 
@@ -190,27 +225,20 @@ class Service:
             HTTPException: no model has these languages, or the request lacks one that decides (400).
         """
         source = None if is_auto(request.source) else request.source
-        target = request.target
-        distances = {
-            model: from_source + to_target
-            for model in self._batchers
-            if (from_source := _distance(source, model.source_lang)) is not None
-            and (to_target := _distance(target, model.target_lang)) is not None
-        }
-        matching = [model for model in distances if distances[model] == min(distances.values())]
+        target, matching = request.target, self._nearest(request)
         if len(matching) == 1 or (matching and source and target):
             return matching[0]
         pairs = ", ".join(f"{model.source_lang} to {model.target_lang}" for model in self._batchers)
+        hint = f"The server translates {pairs}."
         if matching:
-            name = "target" if target is None and source is not None else "source"
-            raise HTTPException(400, f"{name}: must be given. The server translates {pairs}.")
-        is_source = any(_distance(source, model.source_lang) is not None for model in self._batchers)
-        name, code = ("target", target) if is_source else ("source", source)
-        if code is None:
-            name, code = "source", source
-        raise HTTPException(
-            400, f"{name}: {(code or '')[:40]!a} is not supported. The server translates {pairs}."
-        )
+            raise missing("target" if target is None and source is not None else "source", hint)
+        sides = [(code, self._known(code)) for code in (source, target) if code is not None]
+        for code, known in sides:
+            if not any(known):
+                raise Refusal(400, f"{code[:40]} is not supported", hint)
+        names = [f"{language_name(known[0] or known[1] or '')} ({code[:40]})" for code, known in sides]
+        message = f"{names[-1]} is not available as a {'source' if target is None else 'target'} language"
+        raise Refusal(400, f"{message} from {names[0]}" if len(names) > 1 else message, hint)
 
 
 def is_auto(source: str | None) -> bool:
@@ -218,15 +246,12 @@ def is_auto(source: str | None) -> bool:
     return source is not None and source.lower() == AUTO
 
 
-def is_in_target(request: TranslateRequest, detection: Mapping[str, Any] | None) -> bool:
-    """Returns whether the texts of a request are detected to be in its target language already."""
-    if detection is None or request.target is None or not is_auto(request.source):
-        return False
-    return detection["confidence"] >= _CERTAIN and distance(request.target, detection["language"]) is not None
-
-
 def _distance(wanted: str | None, offered: str) -> int | None:
-    return distance(wanted, offered) if wanted is not None else 0
+    if wanted is None:
+        return 0
+    found = distance(wanted, offered)
+    other = _LIBRETRANSLATE.get(wanted.lower()) if found is None else None
+    return found if other is None else distance(other, offered)
 
 
 NAMES: dict[str, str] = dict(line.split(" ", 1) for line in read_template("languages.txt").splitlines())

@@ -17,6 +17,7 @@ from nmt.decoding.joining import joined_lines
 from nmt.decoding.parts import Parts, Splitter
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
+from nmt.serving.refusals import Refusal
 from nmt.serving.requests import read_request
 from nmt.serving.served_models import SearchOptions
 from nmt.serving.service import Service
@@ -89,26 +90,36 @@ def translated(served: Service, **fields: object) -> str:
         ({"source": "fi"}, "fr:a"),
         ({"source": "auto", "target": "de"}, "de:a"),
         ({"target": "de"}, "de:a"),
-        ({}, "source: must be given."),
-        ({"source": "auto"}, "source: must be given."),
-        ({"target": "fr"}, "source: must be given."),
-        ({"source": "en"}, "target: must be given."),
-        ({"source": "xx", "target": "de"}, "source: 'xx' is not supported."),
-        ({"source": "fi", "target": "de"}, "target: 'de' is not supported."),
-        ({"source": "fi", "target": "xx"}, "target: 'xx' is not supported."),
-        ({"source": "de", "target": "en"}, "source: 'de' is not supported."),
-        ({"source": "xx"}, "source: 'xx' is not supported."),
+        ({}, "Invalid request: missing source parameter"),
+        ({"source": "auto"}, "Invalid request: missing source parameter"),
+        ({"target": "fr"}, "Invalid request: missing source parameter"),
+        ({"source": "en"}, "Invalid request: missing target parameter"),
+        ({"source": "xx", "target": "de"}, "xx is not supported"),
+        (
+            {"source": "fi", "target": "de"},
+            "German (de) is not available as a target language from Finnish (fi)",
+        ),
+        ({"source": "fi", "target": "xx"}, "xx is not supported"),
+        (
+            {"source": "DE", "target": "en"},
+            "English (en) is not available as a target language from German (DE)",
+        ),
+        ({"source": "xx"}, "xx is not supported"),
+        ({"source": "de"}, "German (de) is not available as a source language"),
+        ({"target": "en"}, "English (en) is not available as a target language"),
+        ({"source": "e" * 99}, "e" * 40 + " is not supported"),
     ],
 )
 def test_the_model_of_the_languages(fields: dict[str, str], found: str) -> None:
     served = service(*(Engine(*pair) for pair in ENGINES))
-    if ":" in found and not found.endswith("."):
+    if found.endswith(":a"):
         assert translated(served, **fields) == found
     else:
-        with pytest.raises(HTTPException) as raised:
+        with pytest.raises(Refusal) as raised:
             translated(served, **fields)
         assert raised.value.status_code == 400
-        assert raised.value.detail == f"{found} The server translates en to de, en to fr, fi to fr."
+        assert raised.value.detail == found
+        assert raised.value.hint == "The server translates en to de, en to fr, fi to fr."
     served.close()
 
 
@@ -159,6 +170,8 @@ def test_languages_have_their_targets() -> None:
         ("en", "pt-AO", "pt-PT:a"),
         ("en", "iw", "he:a"),
         ("en", "no", "nb:a"),
+        ("en", "zt", "zh_Hant:a"),
+        ("en", "PB", "pt-BR:a"),
         (None, "he-IL", "he:a"),
         ("en", "XX", "xx:a"),
         ("en", "da", None),  # near to `nb`, but another language
