@@ -120,7 +120,7 @@ class ServeConfig(Section, refused=disabled.REFUSED_IN_SERVING):
                 raise UserError(
                     f"cors_origins={shortened(origin)}: browsers leave out the usual port. Remove it."
                 )
-        match = _PUBLIC_URL.fullmatch(self.public_url or "https://example.org")
+        match = _PUBLIC_URL.fullmatch("https://a" if self.public_url is None else self.public_url)
         if match is None or int(match["port"] or 1) > 65_535:
             raise UserError(
                 f"public_url={shortened(str(self.public_url))}: must be the address of the server, such as "

@@ -270,6 +270,35 @@ def test_origins_that_no_browser_sends(origin: str) -> None:
         ServeConfig("m", cors_origins=["*", origin])
 
 
+@pytest.mark.parametrize(
+    "url", ["https://a.org", "http://localhost:8080/", "https://A.org/a/b-c", "http://[::1]:1"]
+)
+def test_public_addresses(url: str) -> None:
+    assert ServeConfig("m", public_url=url).public_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "a.org",
+        "ftp://a.org",
+        "https://",
+        "https://a.org?x",
+        "https://a.org/#x",
+        "https://u@a.org",
+        "https://a.org:0",
+        "https://a.org:65536",
+        "https://a.org//b",
+        "https://a.org/ b",
+        "https://a.org\n",
+    ],
+)
+def test_what_is_no_public_address(url: str) -> None:
+    with pytest.raises(UserError, match="^public_url="):
+        ServeConfig("m", public_url=url)
+
+
 def test_names_of_languages() -> None:
     assert language_name("de") == "German"
     assert language_name("pt_BR") == "Portuguese (BR)"
