@@ -170,7 +170,7 @@ def check_texts(config: Any, prefix: str = "") -> None:
         UserError: a path is empty, not text, or has a character that a file name or a stored configuration
             can't contain.
     """
-    hints = typing.get_type_hints(type(config))
+    hints = _hints(type(config))
     for field in dataclasses.fields(config):
         key, value = f"{prefix}{field.name}", getattr(config, field.name)
         option = _declared(field, hints[field.name])
@@ -183,6 +183,11 @@ def check_texts(config: Any, prefix: str = "") -> None:
             for name, part in value.items():
                 if dataclasses.is_dataclass(part):
                     check_texts(part, f"{key}.{name}.")
+
+
+@_cached
+def _hints(schema: type[Any]) -> Mapping[str, Any]:
+    return typing.get_type_hints(schema)
 
 
 def _check_text(key: str, text: Any, option: TextOption) -> None:

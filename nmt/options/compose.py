@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import fields
 from typing import Any, TypeVar, cast
 
@@ -37,10 +38,11 @@ from nmt.options.model_options import (
 from nmt.options.overrides import Setting, named_sections, settings_of_jobs
 from nmt.options.sweep import with_distinct_folders, words_of
 from nmt.options.user_files import Folder
-from nmt.runtime.streams import log
+from nmt.runtime.streams import log, progress
 
 C = TypeVar("C")
 
+_LARGE_SWEEP = 100  # jobs
 _LOCK = threading.RLock()
 _GLOBAL_OBJECTS: dict[Any, Any] = {}
 """The global objects of Hydra, such as its `ConfigStore`, that nmt uses in place of a calling program's."""
@@ -55,11 +57,11 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
     with _isolated_hydra(config_name, schema):
         folder = Folder(arguments.config_dir)
         settings = [list(map(with_commit, job)) for job in settings_of_jobs(schema, arguments)]
-        jobs = []
-        for job in settings:
+        jobs, chosen = [], _Chosen(schema, config_name, folder)
+        for job in _shown(settings):
             with folder.located([f"{setting.key}={setting.written}" for setting in job]):
                 whole = [*_defaults(schema, config_name, job), *job]
-                jobs.append(_finish(schema, _compose(schema, config_name, folder, whole)))
+                jobs.append(_finish(schema, _compose(chosen, whole)))
     for message in dict.fromkeys(message for job in jobs for message in _warnings(job)):
         log.warning("%s", message)
     return with_distinct_folders(jobs, settings)
@@ -69,6 +71,17 @@ def names_of_jobs(schema: type[Any], config_name: str, arguments: Arguments) -> 
     """Returns the options that differ between the jobs of a sweep, of each job, for messages."""
     with _isolated_hydra(config_name, schema):
         return list(map(words_of, settings_of_jobs(schema, arguments)))
+
+
+def _shown(jobs: Sequence[list[Setting]]) -> Iterator[list[Setting]]:
+    """Yields the jobs, and shows the progress of a large sweep."""
+    if len(jobs) < _LARGE_SWEEP:
+        yield from jobs
+        return
+    with progress(total=len(jobs), unit="jobs", description="Reading the options") as bar:
+        for job in jobs:
+            yield job
+            bar.update(1)
 
 
 def _warnings(config: Any) -> Iterable[str]:
@@ -96,7 +109,7 @@ def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> De
             settings.append(Setting(f"decoding.{key}", str(plain), plain, adds=adds))
     with _isolated_hydra(name, schema):
         (parsed,) = settings_of_jobs(schema, Arguments(tuple(words)))
-        config = _compose(schema, name, Folder(None), [*settings, *parsed])
+        config = _compose(_Chosen(schema, name, Folder(None)), [*settings, *parsed])
         return _finish(schema, config).decoding
 
 
@@ -140,14 +153,28 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
     return decoding_of_model(named[0]) if named else []
 
 
-def _compose(schema: type[Any], config_name: str, folder: Folder, settings: Sequence[Setting]) -> DictConfig:
-    choices = [setting.choice for setting in settings if setting.choice is not None]
+class _Chosen:
+    """Composes the chosen YAML files, once for all jobs of a sweep that have the same ones."""
+
+    def __init__(self, schema: type[Any], config_name: str, folder: Folder) -> None:
+        self.schema, self._name, self._folder = schema, config_name, folder
+        self._composed: dict[tuple[str, ...], DictConfig] = {}
+
+    def config(self, choices: tuple[str, ...]) -> DictConfig:
+        """Returns a copy of the composed files; without choices they are the defaults of the command."""
+        self._folder.check(self.schema, self._name, choices)
+        if choices not in self._composed:
+            self._composed[choices] = compose(self._name, overrides=[*self._folder.search, *choices])
+        return deepcopy(self._composed[choices])
+
+
+def _compose(chosen: _Chosen, settings: Sequence[Setting]) -> DictConfig:
+    choices = tuple(setting.choice for setting in settings if setting.choice is not None)
     try:
-        folder.check(schema, config_name, choices)
-        config = compose(config_name, overrides=[*folder.search, *choices])
+        config = chosen.config(choices)
         for setting in settings:
             if setting.choice is None:
-                _assign(config, setting, named_sections(schema))
+                _assign(config, setting, named_sections(chosen.schema))
         return config
     except MissingConfigException as error:
         raise UserError(missing_config(error, choices)) from error
@@ -155,8 +182,10 @@ def _compose(schema: type[Any], config_name: str, folder: Folder, settings: Sequ
         raise
     except (HydraException, OmegaConfBaseException, ValueError, OverflowError, AssertionError) as error:
         # The keys that the command has by default come first, so that they are suggested first.
-        default_keys = _keys(compose(config_name, overrides=folder.search))
-        raise UserError(explained([*default_keys, "experiment", *schema_keys(schema)], error)) from error
+        default_keys = _keys(chosen.config(()))
+        raise UserError(
+            explained([*default_keys, "experiment", *schema_keys(chosen.schema)], error)
+        ) from error
 
 
 def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> None:

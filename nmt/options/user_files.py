@@ -98,6 +98,7 @@ class Folder:
     def __init__(self, given: str | None) -> None:
         self._path = expanded(given).resolve() if given is not None else None
         self._files: list[tuple[YamlFile, str]] = []
+        self._checked: dict[tuple[str, ...], list[tuple[YamlFile, str]]] = {}  # by the files that were chosen
         if self._path is None:
             return
         if not given:
@@ -122,7 +123,9 @@ class Folder:
         """
         if self._path is None:
             return
-        self._files = []
+        self._files = self._checked.get((config_name, *overrides), [])
+        if self._files:
+            return
         for default in self._used(config_name, overrides):
             path = self._path / f"{default.config_path}.yaml"
             if default.config_path is None or not os.path.lexists(path):
@@ -136,6 +139,7 @@ class Folder:
                     _check_entry(schema, file, package, default.config_path, entry)
                 _check_types(schema, file, package)
             self._files.append((file, package))
+        self._checked[config_name, *overrides] = self._files
 
     @contextlib.contextmanager
     def located(self, overrides: Sequence[str]) -> Iterator[None]:

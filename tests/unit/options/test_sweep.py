@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
+import hydra
 import pytest
+from omegaconf import DictConfig
 
 from nmt.config import EvalConfig, TrainConfig, TranslateConfig
 from nmt.errors import UserError
+from nmt.options import compose as module
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.options.overrides import settings_of_jobs
@@ -33,6 +39,35 @@ def test_a_sweep_is_the_product_and_names_its_folders() -> None:
         ("runs/x/model.norm-pre_seed-2", 2, "pre"),
         ("runs/x/model.norm-post_seed-2", 2, "post"),
     ]
+
+
+def test_files_are_composed_once_for_all_jobs_with_the_same_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    composed = []
+
+    def counted(name: str, overrides: list[str]) -> DictConfig:
+        composed.append(overrides)
+        return hydra.compose(name, overrides)
+
+    monkeypatch.setattr(module, "compose", counted)
+    jobs = swept("seed=1,2,3", "model=tiny,small", "training.objective={name:a},{name:b}")
+    assert [len(jobs), len(composed)] == [12, 2]
+    assert [(job.seed, job.model.d_model, job.training.objective.name) for job in jobs[:5]] == [
+        *((1, 128, "a"), (1, 128, "b"), (1, 512, "a"), (1, 512, "b"), (2, 128, "a")),
+    ]
+
+
+def test_a_large_sweep_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, object]] = []
+
+    @contextmanager
+    def progress(**words: object) -> Iterator[SimpleNamespace]:
+        shown.append(words)
+        yield SimpleNamespace(update=lambda number: None)
+
+    monkeypatch.setattr(module, "_LARGE_SWEEP", 3)
+    monkeypatch.setattr(module, "progress", progress)
+    assert [len(swept("seed=1,2")), len(shown), len(swept("seed=1,2,3"))] == [2, 0, 3]
+    assert shown == [{"total": 3, "unit": "jobs", "description": "Reading the options"}]
 
 
 def test_the_order_of_the_options_does_not_name_other_folders() -> None:

@@ -198,6 +198,24 @@ def test_faults_of_a_folder(
     assert reported(tmp_path, *overrides).startswith(message)
 
 
+def test_the_jobs_of_a_sweep_are_blamed_on_their_own_files(tmp_path: Path) -> None:
+    write(
+        tmp_path, {f"experiment/{name}.yaml": f"model: {{heads: {n}}}\n" for name, n in (("a", 4), ("b", 2))}
+    )
+    words = (
+        "model.d_model=128,126",
+        "experiment=a,b",
+        "data=local",
+        "data.source_lang=xx",
+        "data.target_lang=yy",
+    )
+    with pytest.raises(UserError) as error:
+        compose_jobs(TrainConfig, "train", Arguments(words, sweep=True, config_dir=str(tmp_path)))
+    assert str(error.value).startswith(
+        f"{tmp_path}/experiment/a.yaml:1: model.d_model=126: must be a multiple"
+    )
+
+
 def test_files_that_are_not_used_are_not_looked_at(tmp_path: Path) -> None:
     write(tmp_path, {MINE: "seed: 5\n", "experiment/other.yaml": "- broken", "data/wrong.yaml": "foo: 3\n"})
     assert composed(tmp_path, "experiment=mine").seed == 5
