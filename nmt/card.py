@@ -27,7 +27,16 @@ from nmt.runtime.streams import printable
 
 CARD = "README.md"
 """The file name of a card."""
-_ORIGINS = ("run_dir", "resume", "resume_from", "prepare_only", "name", "licence", "data.cache_dir")
+_ORIGINS = (
+    "run_dir",
+    "resume",
+    "resume_from",
+    "prepare_only",
+    "cleaned_pairs",
+    "name",
+    "licence",
+    "data.cache_dir",
+)
 """Options that do not describe the model."""
 HUB_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 """Matches the name of a data set on the hub."""

@@ -1,18 +1,23 @@
-"""The formats of `nmt-translate`: plain lines, JSON Lines, and a column of tab-separated values.
+"""The formats of `nmt-translate`: plain lines, JSON Lines, and a column of tab-separated values or of CSV.
 
 A format reads each input line into a `Request` and writes the translation of it.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nmt.config import TranslateConfig
+from nmt.data.corpora.tables import MOST_LINES, delimiter_of
+from nmt.data.corpora.text import one_line
 from nmt.decoding.translation import problems
 from nmt.errors import UserError
 
@@ -55,6 +60,10 @@ class Format(ABC):
         """Whether the output has scores."""
         return self.config.scores or self.config.decoding.num_results > 1
 
+    def rows(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yields the rows of the input, each of which `read` takes; a row is a line in most formats."""
+        return iter(lines)
+
     @abstractmethod
     def read(self, line: str, number: int) -> Request:
         """Reads an input line without its line break; lines are numbered from 1.
@@ -87,22 +96,82 @@ class Lines(Format):
 
 
 class Column(Format):
-    """Tab-separated values: one column is translated, and the translation is appended as the last column."""
+    """Tab-separated values: one column is translated, and the translation is appended as the last column.
+
+    A column with a name makes the first line a header, which is copied with the name `translation` appended.
+    """
+
+    def __init__(self, config: TranslateConfig) -> None:
+        super().__init__(config)
+        self._place = config.column - 1 if isinstance(config.column, int) else None
 
     def read(self, line: str, number: int) -> Request:
         """See `Format.read`."""
-        values, column = line.split("\t"), self.config.column
-        assert column is not None
-        if len(values) < column:
+        values, column = self._values(line, number), self.config.column
+        if number == 1 and isinstance(column, str):
+            names = [name.strip() for name in values]
+            if names.count(column) != 1:
+                which = "no" if column not in names else "several"
+                raise UserError(f"column={column}: line 1 has {which} such columns, but {', '.join(names)}.")
+            self._place = names.index(column)
+            return Request("", others={"line": line, "header": True})
+        assert self._place is not None
+        if len(values) <= self._place:
             columns = f"{len(values)} column{'s' if len(values) > 1 else ''}"
             raise UserError(f"column={column}: line {number} has {columns}. Choose another column.")
-        return Request(values[column - 1], others={"line": line})
+        return Request(one_line(values[self._place]), others={"line": line})
 
     def write(self, request: Request, translation: Translation, number: int) -> bytes:
         """See `Format.write`."""
         best = translation.hypotheses[0]
-        score = f"\t{best.score:.4f}" if self.config.scores else ""
-        return f"{request.others['line']}{score}\t{best.text}\n".encode()
+        score, text = f"{best.score:.4f}", best.text
+        if "header" in request.others:
+            score, text = "score", "translation"
+        values = [score, text] if self.config.scores else [text]
+        return f"{request.others['line']}{self._appended(values)}\n".encode()
+
+    def _values(self, line: str, number: int) -> list[str]:
+        return line.split("\t")
+
+    def _appended(self, values: list[str]) -> str:
+        return "".join(f"\t{value}" for value in values)
+
+
+class CsvColumn(Column):
+    """Comma-separated values (RFC 4180); the most frequent delimiter of the first line is used."""
+
+    _delimiter = ","
+
+    def rows(self, lines: Iterable[str]) -> Iterator[str]:
+        """See `Format.rows`. A row ends with a line in which all quotation marks are closed."""
+        begun: list[str] = []
+        number = 0
+        for line in lines:
+            number += 1
+            begun.append(line)
+            if sum(part.count('"') for part in begun) % 2 == 0:
+                yield "\n".join(begun)
+                begun = []
+            elif len(begun) > MOST_LINES:
+                break
+        if begun:
+            first = number - len(begun) + 1
+            raise UserError(f"format=csv: line {first} has a quotation mark that is not closed. Correct it.")
+
+    def _values(self, line: str, number: int) -> list[str]:
+        if number == 1:
+            self._delimiter = delimiter_of(line)[0]
+        try:
+            return next(csv.reader([line], delimiter=self._delimiter, strict=True), [""])
+        except csv.Error as error:
+            raise UserError(f"format=csv: row {number}: {error}. Correct it.") from None
+
+    def _appended(self, values: list[str]) -> str:
+        special = re.compile(f'["\n{re.escape(self._delimiter)}]')
+        quoted = [
+            '"' + value.replace('"', '""') + '"' if special.search(value) else value for value in values
+        ]
+        return "".join(f"{self._delimiter}{value}" for value in quoted)
 
 
 _RESULTS = (
@@ -125,7 +194,8 @@ MAX_NESTING = 100
 class JsonLines(Format):
     """JSON Lines: an object with `text`, and optionally `prefix`, `constraints` and `tag`.
 
-    Other members are copied, except those that the result may have.
+    Other members are copied, except those that the result may have. With `key`, another member is translated,
+    and copied too.
 
     The result of a line that is not such an object has only the member `error`, so that the lines of input
     and output agree.
@@ -135,6 +205,7 @@ class JsonLines(Format):
 
     def read(self, line: str, number: int) -> Request:
         """See `Format.read`."""
+        name = self.config.key
         try:
             members = json.loads(line, parse_constant=_refuse, parse_float=_finite)
         except ValueError as error:
@@ -144,15 +215,16 @@ class JsonLines(Format):
         if line.count("[") + line.count("{") > MAX_NESTING and _nesting(members) > MAX_NESTING:
             return Request("", error=f"line {number}: is nested too deeply")
         if not isinstance(members, dict):
-            return Request("", error=f"line {number}: must be an object with the member text")
-        if "text" not in members:
-            return Request("", error=f"line {number}: has no member text")
-        text, prefix, tag = members.pop("text"), members.pop("prefix", ""), members.pop("tag", "")
+            return Request("", error=f"line {number}: must be an object with the member {name}")
+        text = members.pop(name, _MISSING) if name == "text" else _member(members, name)
+        if text is _MISSING:
+            return Request("", error=f"line {number}: has no member {name}")
+        prefix, tag = members.pop("prefix", ""), members.pop("tag", "")
         constraints = members.pop("constraints", [])
         if not isinstance(constraints, list):
             return Request("", error=f"line {number}: constraints must be a list of strings")
         values = [
-            ("text", text),
+            (name, text),
             ("prefix", prefix),
             ("tag", tag),
             *(("constraints", phrase) for phrase in constraints),
@@ -206,6 +278,19 @@ def _score(value: float) -> float | None:
     return round(value, 4) if math.isfinite(value) else None
 
 
+_MISSING = object()
+
+
+def _member(members: Any, name: str) -> Any:
+    """Returns the member with a name, or the nested one whose names a dot separates; else `_MISSING`."""
+    if not isinstance(members, dict):
+        return _MISSING
+    if name in members:
+        return members[name]
+    outer, dot, inner = name.partition(".")
+    return _member(members.get(outer), inner) if dot else _MISSING
+
+
 def _line(value: Mapping[str, Any]) -> bytes:
     try:
         return f"{json.dumps(value, ensure_ascii=False)}\n".encode()
@@ -240,7 +325,11 @@ def without_added_words(alignment: Alignment, request: Request) -> Alignment:
 
 def format_of(config: TranslateConfig) -> Format:
     """Returns the format that the options select. Raises `UserError` if the options contradict each other."""
+    if config.key != "text" and config.format != "jsonl":
+        raise UserError(f"key={config.key}: only format=jsonl has keys. Add it.")
     if config.column is None:
+        if config.format == "csv":
+            raise UserError("format=csv: needs column=N or column=NAME, the column to translate. Add it.")
         return JsonLines(config) if config.format == "jsonl" else Lines(config)
     if config.format == "jsonl":
         raise UserError(f"column={config.column}: format=jsonl has no columns. Leave one of them out.")
@@ -249,4 +338,5 @@ def format_of(config: TranslateConfig) -> Format:
             f"column={config.column}: takes one translation per line. Leave out decoding.nbest and "
             "decoding.samples, or use format=jsonl."
         )
-    return Column(config)
+    named_csv = config.input is not None and Path(config.input).suffix.lower() == ".csv"
+    return CsvColumn(config) if config.format == "csv" or named_csv else Column(config)

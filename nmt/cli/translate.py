@@ -17,7 +17,8 @@ score -inf and no text.
 
 format=jsonl reads and writes JSON Lines: {"text": ..., "prefix": ..., "constraints": [...], "tag": ...} gives
 {"translation": ..., "score": ...}, "nbest" for several translations, and "parts" for several sentences.
-column=2 translates the second column of tab-separated values and appends the translation.
+column=2 translates the second column of tab-separated values and appends the translation; column=NAME that of
+a header. format=csv reads comma-separated values. key=NAME translates another member of JSON Lines.
 
 With terminology=FILE, a file of lines SOURCE TERM<TAB>TARGET TERM, each occurrence of a source term in a line
 adds its target term to the translation. A line whose translation lacks a target term is logged.
@@ -54,7 +55,8 @@ from nmt.cli.formats import (
 )
 from nmt.cli.prompt import Settings, converse
 from nmt.config import TranslateConfig, folders
-from nmt.data.corpora.text import COMPRESSED, read_lines
+from nmt.data.corpora.opening import COMPRESSED
+from nmt.data.corpora.text import read_lines
 from nmt.decoding.terminology import Terms, configured_terms
 from nmt.decoding.translation import log_numbers, log_problems, pharaoh, problems
 from nmt.errors import UserError
@@ -262,7 +264,7 @@ def _open_input(config: TranslateConfig, form: Format) -> tuple[Iterable[str], i
 
     def count(lines: Iterable[str]) -> int:
         number = 0
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(form.rows(lines), 1):
             if isinstance(form, Column):  # the other formats accept every line
                 form.read(line, number)
         return number
@@ -278,14 +280,14 @@ def _open_input(config: TranslateConfig, form: Format) -> tuple[Iterable[str], i
             start = os.lseek(descriptor, 0, os.SEEK_CUR)
             total = count(standard_input(descriptor))
             os.lseek(descriptor, start, os.SEEK_SET)
-        return standard_input(descriptor), total
+        return form.rows(standard_input(descriptor)), total
     path = expanded(config.input)
     with read_errors(path):
         if not path.exists():
             raise UserError(f"input={config.input}: there is no such file (looked at {path.absolute()}).")
         if path.is_dir():
             raise UserError(f"input={config.input}: is a folder. Give a file.")
-        return read_lines(path), count(read_lines(path)) if path.is_file() else None
+        return form.rows(read_lines(path)), count(read_lines(path)) if path.is_file() else None
 
 
 def standard_input(descriptor: int) -> Iterator[str]:

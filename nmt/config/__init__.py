@@ -12,6 +12,7 @@ from nmt.config.data import CorpusConfig as CorpusConfig
 from nmt.config.data import DataConfig as DataConfig
 from nmt.config.data import Extension as Extension
 from nmt.config.data import HubConfig as HubConfig
+from nmt.config.data import Markup as Markup
 from nmt.config.data import NamedConfig as NamedConfig
 from nmt.config.data import Normalization as Normalization
 from nmt.config.data import PairsConfig as PairsConfig

@@ -103,7 +103,7 @@ def _without_effect(section: Any, table: Sequence[Disabled]) -> Iterator[str]:
             for key in row.keys.split():
                 value = reduce(getattr, key.split("."), section)
                 if value not in ("auto", _default(type(section), key)):
-                    yield f"{section.key}{key}={_written(value)}: {row.reason.format(section)}"
+                    yield f"{section.options_prefix}{key}={_written(value)}: {row.reason.format(section)}"
 
 
 def _default(kind: type[Any], key: str) -> Any:
@@ -136,7 +136,7 @@ class Section:
     options and the tables are given with the class: `class TrainingConfig(Section, key="training.")`.
     """
 
-    key = ""
+    options_prefix = ""
     """The prefix of its options in messages, such as `training.`."""
     refused = _NONE
     """Options that are an error while they have no effect."""
@@ -151,12 +151,12 @@ class Section:
         **rest: Any,
     ) -> None:
         super().__init_subclass__(**rest)
-        cls.key, cls.refused, cls.unused = key, refused, unused
+        cls.options_prefix, cls.refused, cls.unused = key, refused, unused
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             bound, words = field.metadata.get(_BOUND), field.metadata.get(_OR_AUTO)
-            key, value = f"{self.key}{field.name}", getattr(self, field.name)
+            key, value = f"{self.options_prefix}{field.name}", getattr(self, field.name)
             if truth_choices(field) and value != "auto" and not isinstance(value, bool):
                 raise UserError(f"{key}={_written(value)}: must be auto, true or false.")
             if bound is None or (value is None and words is None):

@@ -84,6 +84,9 @@ class TrainConfig(Section, refused=disabled.REFUSED_IN_TRAINING, unused=disabled
     docs/sharing.md."""
     prepare_only: bool = False
     """Prepare the data, then stop."""
+    cleaned_pairs: str | None = path_field("file", None)
+    """With `prepare_only`: text files to write the cleaned training pairs to, `PATH.<source_lang>` and
+    `PATH.<target_lang>`. This option gives `PATH`. Tags of corpora are not written."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -132,10 +135,12 @@ class TranslateConfig(Section):
     """Python modules to import first, such as `[my_package.encodings]`. They register parts of the model,
     search processors and metrics. See docs/extending.md."""
     format: str = "text"
-    """Format of input and output: `text`, or `jsonl` (JSON Lines); see docs/translating.md."""
-    column: int | None = bounded(None, between(1, 10_000))
-    """Column of tab-separated values to translate, from 1. The translation is appended as the last column.
-    null: the whole line."""
+    """Format of input and output: `text`, `csv`, or `jsonl` (JSON Lines); see docs/translating.md."""
+    column: Any = None
+    """Column to translate, of tab-separated values or of CSV: its number, counted from 1, or its name in the
+    first line. The translation is appended as the last column. null: the whole line."""
+    key: str = "text"
+    """With `format=jsonl`, the member to translate. A dot separates the names of nested members."""
     alignments: str | None = path_field("file", None)
     """File for word alignments, one line for each output line: `0-0 2-1` joins source word 0 with target word
     0, and 2 with 1. null: none."""
@@ -158,8 +163,17 @@ class TranslateConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.format not in ("text", "jsonl"):
-            raise UserError(f"format={shortened(self.format)}: must be text or jsonl.")
+        if self.format not in ("text", "csv", "jsonl"):
+            raise UserError(f"format={shortened(self.format)}: must be text, csv or jsonl.")
+        column = self.column
+        if isinstance(column, str) and column.isdecimal():
+            self.column = column = int(column[:9])
+        is_name = isinstance(column, str) and column != ""
+        is_number = isinstance(column, int) and not isinstance(column, bool) and 1 <= column <= 10_000
+        if column is not None and not is_name and not is_number:
+            raise UserError(
+                f"column={shortened(column)}: must be a number from 1 to 10,000, or the name of a column."
+            )
         folders("model_dir", self.model_dir)
 
 

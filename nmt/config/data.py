@@ -42,6 +42,13 @@ class Extension(Enum):
     never = "never"
 
 
+class Markup(Enum):
+    """What becomes of inline elements in TMX and XLIFF files."""
+
+    drop = "drop"
+    tags = "tags"
+
+
 SIDE_NORMALIZATION = {"source": "nmt_nfkc", "target": "identity"}
 """The default of `data.tokenizer.normalization`."""
 
@@ -71,7 +78,8 @@ class PairsConfig:
     target: Any = path_field("file", None, several=True)
     """Text file or files of the target side, with the same lines as `source`."""
     path: Any = path_field("file", None, several=True)
-    """Table with both sides: a TSV, JSONL or Parquet file. Several are a list or a quoted glob."""
+    """File with both sides: TSV, CSV, JSON, JSONL, Parquet, TMX, XLIFF, PO, or a zip archive of such files or
+    of two text files. Several are a list or a quoted glob."""
     sacrebleu: str | None = None
     """Test set of sacreBLEU, such as `wmt14/full`, instead of the other options."""
 
@@ -285,9 +293,18 @@ class DataConfig(Section, key="data."):
     valid: SplitConfig = field(default_factory=SplitConfig)
     test: SplitConfig = field(default_factory=SplitConfig)
     source_key: str = "source"
-    """Column or key of the source side in tables. `0`: the first column of a TSV file without a header."""
+    """Column or key of the source side in tables. `1`: the first column of a TSV or CSV file without a
+    header."""
     target_key: str = "target"
-    """Column or key of the target side in tables. `1`: the second column of a TSV file without a header."""
+    """Column or key of the target side in tables. `2`: the second column of a TSV or CSV file without a
+    header. If one of the two numbers is 0, both count from 0, as in earlier versions."""
+    max_malformed: float = bounded(0.0, between(0, 1))
+    """Largest share of rows that may be malformed: not UTF-8, with another number of columns, or broken JSON,
+    XML or PO. They are dropped, on both sides of two text files, and the first ones are reported. 0: a
+    malformed row is an error."""
+    markup: Markup = Markup.drop
+    """Inline elements in TMX and XLIFF files, such as bold text. `drop`: only their text remains. `tags`:
+    they are written as `<1>…</1>` and `<2/>`, which `placeholders` can replace."""
     temperature: float | None = bounded(None, between(1, MANY))
     """Replaces the weights of the corpora: a corpus is drawn in proportion to size**(1 / temperature). Above
     1, small corpora are drawn more often and large ones less often. The length of an epoch stays the same."""

@@ -110,6 +110,11 @@ REFUSED_IN_SERVING = (
 
 REFUSED_IN_TRAINING = (
     Disabled(
+        "cleaned_pairs",
+        lambda config: not config.prepare_only,
+        "needs prepare_only=true, and the training starts with another command. Add it.",
+    ),
+    Disabled(
         "training.freeze training.l2_to_start",
         lambda config: config.start_from is None,
         "needs a model to start from. Give start_from=DIR.",

@@ -17,7 +17,7 @@ from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.corpora.hub import with_commits
 from nmt.data.preparation.given_vocabulary import check_given_symbols
 from nmt.data.preparation.prepare import Prepared, prepare
-from nmt.data.preparation.report import write_data_report
+from nmt.data.preparation.report import paths_of_cleaned_pairs, write_cleaned_pairs, write_data_report
 from nmt.decoding.processors import configured_processors
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
@@ -25,6 +25,7 @@ from nmt.evaluation.scores import warn_of_words
 from nmt.languages import country_warning
 from nmt.model import check_model, ignored_options
 from nmt.model.gpu.graphs import check_capture
+from nmt.runtime.files import require_writable
 from nmt.runtime.fp32_products import speed_up_fp32_products
 from nmt.runtime.machine import (
     available_cores,
@@ -181,7 +182,7 @@ def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
     config, prepared = _checked_and_prepared(config, folder, ranks.on_this_machine)
     if config.prepare_only:
         ranks.share(None)
-        return _prepared_only(prepared, folder)
+        return _prepared_only(config, prepared, folder)
     start = start_fingerprint(config)  # now: the training may take longer than the folder exists
     with folder.claimed(config, open_checkpoints(config, prepared, folder, start).require_same):
         write_data_report(prepared, folder.path)
@@ -293,6 +294,9 @@ def _checked_and_prepared(
     config = folder.with_choices(config)
     folder.check(config)
     rewind_target(config, folder)  # reports a wrong name before the data are prepared
+    if config.cleaned_pairs is not None:
+        for path in paths_of_cleaned_pairs(config.data, config.cleaned_pairs):
+            require_writable(path, "cleaned_pairs")
     if not config.prepare_only:
         # Checked before the data are prepared, which may take long, and before the first validation.
         if config.training.cuda_graphs and choose_device("auto").type == "cuda":
@@ -355,9 +359,11 @@ def check_languages(data: DataConfig) -> None:
                     log.warning("%s", warning)
 
 
-def _prepared_only(prepared: Prepared, folder: RunFolder) -> TrainResult:
+def _prepared_only(config: TrainConfig, prepared: Prepared, folder: RunFolder) -> TrainResult:
     write_data_report(prepared, folder.path)
     text = f"{prepared.train.num_pairs:,} training pairs prepared"
+    if config.cleaned_pairs is not None:
+        write_cleaned_pairs(prepared, config.data, config.cleaned_pairs)
     return TrainResult(folder.path, None, {"data": prepared.report}, text)
 
 

@@ -24,8 +24,9 @@ from nmt.data.cleaning.cleaner import (
     normal_text,
     pair_hash,
 )
+from nmt.data.corpora.columns import TextBlock
 from nmt.data.corpora.corpus import Corpus
-from nmt.data.corpora.tables import TextBlock
+from nmt.data.corpora.malformed import Malformed
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Shard
 from nmt.runtime.arrays import Array, Side, offsets_of, smallest_dtype
@@ -139,18 +140,20 @@ def clean_texts(
     setup = partial(Cleaner, list(rules), cleaning.drop_near_duplicates)
 
     def build(part: Path) -> dict[str, Any]:
-        tasks = _tasks(corpus, part, shard_pairs)
+        malformed = corpus.malformed()
+        tasks = _tasks(corpus, part, shard_pairs, malformed)
         with progress(total=corpus.num_pairs, unit="pairs", description="Cleaning") as bar:
             for num_pairs in run_ordered(setup, tasks, workers, *killed_workers(workers)):
                 bar.update(num_pairs)
+        malformed.warn(corpus.key)
         _write_repeats(part, cleaning)
         return {}
 
     def repair(name: str) -> None:
         if name == _REPEATS:
             return _write_repeats(folder, cleaning)
-        block = next(islice(corpus.blocks(shard_pairs), int(Path(name).stem), None))
-        setup()((folder / name, _raw(block)))
+        block, dropped = next(islice(_blocks(corpus, shard_pairs), int(Path(name).stem), None))
+        setup()((folder / name, _raw(block), dropped))
 
     cached_or_built(folder, build, repair)
     return Texts(folder)
@@ -207,13 +210,44 @@ def report_of(facts: dict[str, Any]) -> CleaningReport:
 
 
 _Raw = tuple[bytes, bytes]  # the lines of the two sides, each joined by newlines
+_Task = tuple[Path, _Raw | None, list[str]]  # the path of a shard, its lines, and its malformed rows
 
 
-def _tasks(corpus: Corpus, folder: Path, shard_pairs: int) -> Iterator[tuple[Path, _Raw | None]]:
-    """Yields the path of each shard and its raw lines, or None if the shard already exists."""
-    for index, block in enumerate(corpus.blocks(shard_pairs)):
+def _tasks(corpus: Corpus, folder: Path, shard_pairs: int, malformed: Malformed) -> Iterator[_Task]:
+    """Yields the task of each shard, without its lines if it already exists."""
+    for index, (block, dropped) in enumerate(_blocks(corpus, shard_pairs, malformed)):
         path = folder / shard_name(index)
-        yield path, None if path.exists() else _raw(block)
+        yield path, None if path.exists() else _raw(block), dropped
+
+
+def _blocks(
+    corpus: Corpus, size: int, malformed: Malformed | None = None
+) -> Iterator[tuple[TextBlock, list[str]]]:
+    """Yields the blocks of a corpus, each with what is wrong with the malformed rows in it and before it.
+
+    Those after the last block belong to it too. An empty text stands for a row that is counted alone.
+    """
+    malformed = malformed or corpus.malformed()
+    if not malformed.allowed:
+        yield from ((block, []) for block in corpus.blocks(size, malformed))
+        return
+    previous = None
+    counted = 0
+
+    def dropped() -> list[str]:
+        nonlocal counted
+        messages = malformed.examples[counted:] + [""] * (
+            malformed.count - max(counted, len(malformed.examples))
+        )
+        counted = malformed.count
+        return messages
+
+    for block in corpus.blocks(size, malformed):
+        if previous is not None:
+            yield previous, dropped()
+        previous = block
+    if previous is not None:
+        yield previous, dropped()
 
 
 def _raw(block: TextBlock) -> _Raw:
@@ -227,14 +261,15 @@ class Cleaner:
     rules: Sequence[Rule]
     near: bool
 
-    def __call__(self, task: tuple[Path, _Raw | None]) -> int:
-        """Cleans and writes one shard; returns the number of pairs read."""
-        path, raw = task
+    def __call__(self, task: _Task) -> int:
+        """Cleans and writes one shard; returns the number of rows read."""
+        path, raw, malformed = task
         if raw is None:
             return report_of(Shard.open(path).facts).total
         sources, targets = (list(map(normal_text, content.decode().split("\n"))) for content in raw)
         assert len(sources) == len(targets)
         report = CleaningReport()
+        report.drop_malformed(malformed)
         retained = [True] * len(sources)
         for rule in self.rules:
             for place in rule.suspects(sources, targets):

@@ -43,6 +43,9 @@ DUPLICATE = "duplicate"
 NEAR_DUPLICATE = "near_duplicate"
 """Name under which preparation counts the other pairs with the `near_hash` of an earlier pair."""
 
+MALFORMED = "malformed"
+"""Name under which preparation counts rows that are not pairs; see `data.max_malformed`."""
+
 
 RULES: Registry[type[Rule]] = Registry("rule")
 """The rules in the order in which they are applied. A pair is counted under the first rule that drops it.
@@ -109,6 +112,8 @@ def option_of(name: str) -> str | None:
         DUPLICATE: "drop_duplicates",
         NEAR_DUPLICATE: "drop_near_duplicates",
     }
+    if name == MALFORMED:
+        return "data.max_malformed"
     option = RULES[name].option if name in RULES else others.get(name)
     return None if option is None else f"data.cleaning.{option}"
 
@@ -194,6 +199,15 @@ class CleaningReport:
         examples = self.examples.setdefault(name, [])
         if len(examples) < NUM_EXAMPLES:
             examples.append((shortened(source, EXAMPLE_CHARACTERS), shortened(target, EXAMPLE_CHARACTERS)))
+
+    def drop_malformed(self, rows: Sequence[str]) -> None:
+        """Counts rows that are not pairs, by what is wrong with each; an empty text is not an example."""
+        for row in rows:
+            where, _, problem = row.partition(": ")
+            if row:
+                self.drop(MALFORMED, "a row is malformed", where, problem)
+            else:
+                self.dropped[MALFORMED] += 1
 
     def merge(self, other: CleaningReport) -> CleaningReport:
         """Returns the sum of two reports; the examples of `self` come first."""

@@ -7,15 +7,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nmt.config import DataConfig, NamedConfig, PairsConfig, TaggedConfig
-from nmt.data.corpora.hub import hub_of, open_hub
-from nmt.data.corpora.tables import Pair, TextBlock, table_reader
-from nmt.data.corpora.text import expand, file_facts, mispaired, read_blocks
+from nmt.config import DataConfig, Markup, NamedConfig, PairsConfig, TaggedConfig
+from nmt.data.corpora.columns import Pair, TextBlock, column_facts
+from nmt.data.corpora.file_formats import may_have_numbers, reader_of
+from nmt.data.corpora.hub import HubSplit, hub_of, open_hub
+from nmt.data.corpora.malformed import Malformed, for_split
+from nmt.data.corpora.text import expand, file_facts, mispaired, read_pairs
 from nmt.errors import UserError
 from nmt.languages import distance
 from nmt.runtime.arrays import Array
@@ -23,6 +26,10 @@ from nmt.runtime.files import home_folder
 from nmt.runtime.streams import log
 
 _BLOCK_CHARACTERS = 1 << 25  # per block of `Corpus.blocks`; 65,536 typical pairs have about half of it
+
+
+BlockReader = Callable[[Malformed], Iterator[TextBlock]]
+"""Reads pairs from the beginning, without malformed rows."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +41,34 @@ class Corpus:
     facts: dict[str, Any]
     """Facts that identify the content on every machine: of files, name, size and SHA-256; of a hub data set,
     path, configuration, commit and split."""
-    read: Callable[[], Iterator[TextBlock]] = field(repr=False)
-    """Reads the blocks from the beginning. `blocks` and `pairs` do the same with checks."""
+    read: BlockReader = field(repr=False)
+    """Reads the blocks from the beginning, without malformed rows. `blocks` and `pairs` do the same with
+    checks."""
     key: str = "data"
     """The option that names it, for messages."""
     num_pairs: int | None = None
     """Number of pairs, if it is known before reading."""
-    files: Sequence[Callable[[], Iterator[TextBlock]]] = field(default=(), repr=False)
+    files: Sequence[BlockReader] = field(default=(), repr=False)
     """Reads the blocks of each text file or table; empty if the data are not files."""
+    max_malformed: float = 0.0
+    """Largest share of rows that may be malformed; see `DataConfig`."""
 
-    def pairs(self) -> Iterator[Pair]:
+    def malformed(self) -> Malformed:
+        """Returns a new count of malformed rows, for one reading."""
+        return for_split(self.max_malformed)
+
+    def pairs(self, malformed: Malformed | None = None) -> Iterator[Pair]:
         """Yields (source, target) in order, as a stream. May be called again.
 
-        Raises:
-            UserError: a file is damaged, the sides differ in length, or there are no pairs.
-        """
-        return (pair for block in self._checked() for pair in zip(*block, strict=True))
+        `malformed` counts the dropped rows.
 
-    def blocks(self, size: int) -> Iterator[TextBlock]:
+        Raises:
+            UserError: a file is damaged, the sides differ in length, there are no pairs, or, once all are
+                read, too many rows are malformed.
+        """
+        return (pair for block in self._checked(malformed) for pair in zip(*block, strict=True))
+
+    def blocks(self, size: int, malformed: Malformed | None = None) -> Iterator[TextBlock]:
         """Yields the pairs in order, in blocks of `size` pairs; the last block may be smaller.
 
         Blocks of long pairs are smaller too. A block ends with the pair that brings it to 33.5 million
@@ -63,7 +80,7 @@ class Corpus:
         sources: list[str] = []
         targets: list[str] = []
         before = 0  # characters in `sources` and `targets`
-        for more_sources, more_targets in self._checked():
+        for more_sources, more_targets in self._checked(malformed):
             ends = np.cumsum(_lengths(more_sources) + _lengths(more_targets)) + before
             begin = 0
             while begin < len(more_sources):
@@ -80,12 +97,14 @@ class Corpus:
         if sources:
             yield sources, targets
 
-    def _checked(self) -> Iterator[TextBlock]:
-        empty = True
-        for block in self.read():
-            empty = empty and not block[0]
+    def _checked(self, malformed: Malformed | None) -> Iterator[TextBlock]:
+        malformed = malformed or self.malformed()
+        count = 0
+        for block in self.read(malformed):
+            count += len(block[0])
             yield block
-        if empty:
+        malformed.check(self.name, count)
+        if not count:
             raise UserError(f"{self.key}: {self.name} has no sentence pairs")
 
 
@@ -203,49 +222,32 @@ def _from_text(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     }
     name = f"{_names(sources)} + {_names(targets)}"
     pairs = list(zip(sources, targets, strict=True))
-    parts = [partial(_read_text, [pair], key) for pair in pairs]
-    return Corpus(name, facts, partial(_read_text, pairs, key), key, files=parts)
-
-
-def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[TextBlock]:
-    for source, target in files:
-        sides = read_blocks(source), read_blocks(target)
-        counts = [0, 0]
-        waiting: TextBlock = [], []  # the lines of one side whose other side has not been read yet
-        while True:
-            behind = 0 if len(waiting[0]) <= len(waiting[1]) else 1
-            block = next(sides[behind], None)
-            if block is None:
-                break
-            counts[behind] += len(block)
-            waiting[behind].extend(block)
-            ready = min(map(len, waiting))
-            yield waiting[0][:ready], waiting[1][:ready]
-            waiting = waiting[0][ready:], waiting[1][ready:]
-        ahead = 1 - behind
-        counts[ahead] += sum(map(len, sides[ahead]))
-        if counts[0] != counts[1]:
-            raise UserError(
-                f"{key}: {source} has {counts[0]} lines but {target} has {counts[1]}. "
-                "They must correspond line by line."
-            )
+    parts = [partial(read_pairs, [pair], key) for pair in pairs]
+    return Corpus(
+        *(name, facts | _dropped(data), partial(read_pairs, pairs, key), key),
+        files=parts,
+        max_malformed=data.max_malformed,
+    )
 
 
 def _from_tables(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     files = expand(split.path, f"{key}.path")
-    for path in files:
-        table_reader(path)
-    facts = {
-        "files": [file_facts(path) for path in files],
-        "keys": [data.source_key, data.target_key, data.source_lang, data.target_lang],
-    }
-    parts = [partial(_read_tables, [path], data) for path in files]
-    return Corpus(_names(files), facts, partial(_read_tables, files, data), key, files=parts)
+    parts = [partial(reader_of(path, data), path, data) for path in files]
+    keys = column_facts(data, has_numbers=any(map(may_have_numbers, files)))
+    if data.markup is not Markup.drop:
+        keys.append(f"markup={data.markup.name}")
+    facts = {"files": [file_facts(path) for path in files], "keys": keys, **_dropped(data)}
+    read = partial(_read_all, parts)
+    return Corpus(_names(files), facts, read, key, files=parts, max_malformed=data.max_malformed)
 
 
-def _read_tables(files: list[Path], data: DataConfig) -> Iterator[TextBlock]:
-    for path in files:
-        yield from table_reader(path)(path, data)
+def _read_all(parts: Sequence[BlockReader], malformed: Malformed) -> Iterator[TextBlock]:
+    return chain.from_iterable(part(malformed) for part in parts)
+
+
+def _dropped(data: DataConfig) -> dict[str, Any]:
+    """Returns the fact that malformed rows may be dropped; none if the first one is an error."""
+    return {"max_malformed": data.max_malformed} if data.max_malformed else {}
 
 
 def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
@@ -280,7 +282,7 @@ def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
         "source": [file_facts(source)],
         "target": [file_facts(target)],
     }
-    return Corpus(f"{name} {languages}", facts, partial(_read_text, [(source, target)], key), key)
+    return Corpus(f"{name} {languages}", facts, partial(read_pairs, [(source, target)], key), key)
 
 
 def _nearest_pair(data: DataConfig, pairs: Sequence[str]) -> str | None:
@@ -304,7 +306,13 @@ def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
         if not isinstance(split, NamedConfig) or split.hub.path is None:
             raise
         raise UserError(str(error).replace("data.hub.", f"{key}.hub.")) from error
-    return Corpus(hub_split.name, hub_split.facts, hub_split.blocks, key, hub_split.num_pairs)
+    read = partial(_read_hub, hub_split)
+    return Corpus(hub_split.name, hub_split.facts, read, key, hub_split.num_pairs)
+
+
+def _read_hub(split: HubSplit, malformed: Malformed) -> Iterator[TextBlock]:
+    """Reads a hub data set, which has no malformed rows."""
+    return split.blocks()
 
 
 def _names(files: list[Path]) -> str:

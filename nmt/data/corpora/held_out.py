@@ -8,6 +8,7 @@ from typing import Any
 
 from nmt.config import DataConfig, SetConfig, SplitConfig, TaggedConfig
 from nmt.data.corpora.corpus import Corpus, given_options, open_corpus, options_of, refuse_both
+from nmt.data.corpora.malformed import for_split
 from nmt.data.corpora.text import expand, file_facts, read_lines
 from nmt.data.subwords.tokenizer import check_symbols
 from nmt.errors import UserError
@@ -90,7 +91,9 @@ def read_held_out(
     if split.tag is not None:
         check_symbols([split.tag], f"{key}.tag")
     corpus = open_corpus(split, data, key)
-    pairs = list(corpus.pairs())
+    malformed = for_split(corpus.max_malformed, None if split.groups is None else f"{key}.groups")
+    pairs = list(corpus.pairs(malformed))
+    malformed.warn(key)
     groups, facts = None, corpus.facts
     if split.groups is not None:
         files = expand(split.groups, f"{key}.groups", several=False)
@@ -123,7 +126,7 @@ def _names_of_lines(split: TaggedConfig, corpus: Corpus, key: str) -> list[str]:
         count = len(corpus.files)
         have = f"{count} {'file' if count == 1 else 'files'}" if count else "data that are not files"
         raise UserError(f"{option}: {len(split.names)} names for {have}. Give one name per file.")
-    counts = [sum(len(block[0]) for block in read()) for read in corpus.files]
+    counts = [sum(len(block[0]) for block in read(for_split(corpus.max_malformed))) for read in corpus.files]
     return [name for name, count in zip(split.names, counts, strict=True) for _ in range(count)]
 
 

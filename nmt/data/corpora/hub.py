@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from nmt.config import DataConfig, HubConfig, NamedConfig
 from nmt.data.cache import fingerprint
-from nmt.data.corpora.tables import Pair, TextBlock, arrow_blocks, arrow_names, arrow_type, choose_keys
+from nmt.data.corpora.arrow import arrow_blocks, arrow_names, arrow_type
+from nmt.data.corpora.columns import Pair, TextBlock, choose_keys
 from nmt.data.corpora.text import file_facts
 from nmt.errors import UserError
 from nmt.runtime.files import expanded, stat_or_none

@@ -1,25 +1,23 @@
-"""Text files of one sentence per line: a strict reader, also of compressed files; identity and order."""
+"""Text files of one sentence per line: a strict reader; identity and order of files."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
-import gzip
 import hashlib
-import io
 import json
-import lzma
 import os
 import re
 import stat
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import nmt
+from nmt.data.corpora.malformed import BROKEN, Malformed
+from nmt.data.corpora.opening import CHUNK, DataFile, opened
 from nmt.errors import UserError
 from nmt.runtime.files import cache_folder, expanded, make_folder, read_text, replaced, stat_or_none
 from nmt.runtime.os_errors import read_errors, reason_of
@@ -28,90 +26,114 @@ from nmt.runtime.streams import progress
 BUNDLED = "bundled:"
 """Prefix of paths in the bundled corpus, such as `bundled:quickstart/train.en.gz`."""
 
-_MAGIC = {
-    ".gz": (b"\x1f\x8b",),
-    ".xz": (b"\xfd7zXZ\x00",),
-    # The others begin a skippable frame (RFC 8878, 3.1.2), which pzstd writes before each frame with text.
-    ".zst": (b"\x28\xb5\x2f\xfd", *(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))),
-}
-COMPRESSED = tuple(_MAGIC)
-"""Endings of the names of compressed files."""
 _BOM = b"\xef\xbb\xbf"
-_CHUNK = 1 << 20
 _LONGEST_LINE = 1 << 26  # bytes; a device such as /dev/zero has no line ends
 _MIN_CACHED = 1 << 20  # bytes; for a smaller file, reading a cached checksum is not faster
 _CLOCK_TICK = 2_000_000_000  # nanoseconds; longer than the clock tick of any disk
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(file: DataFile, malformed: Malformed | None = None) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, without line ends.
 
     Only `\n` and `\r\n` end a line. The last line may have no end. The compression (gzip, xz, Zstandard) is
-    detected from the content. A byte order mark at the beginning is removed.
+    detected from the content. A byte order mark at the beginning is removed. If `malformed` allows them,
+    a line that is not UTF-8 is yielded as `BROKEN`.
 
     Raises:
         UserError: the file can't be read, is damaged, or is not UTF-8 (the message gives the line).
     """
-    return chain.from_iterable(read_blocks(path))
+    return chain.from_iterable(read_blocks(file, malformed))
 
 
-def read_blocks(path: Path) -> Iterator[list[str]]:
+def read_blocks(file: DataFile, malformed: Malformed | None = None) -> Iterator[list[str]]:
     """Yields the lines of `read_lines` in blocks of at least one line, as many as one read returns."""
-    number = 0
+    with opened(file) as (stream, place):
+        while content := stream.read1(CHUNK):
+            if not content.endswith(b"\n"):
+                content += (rest := stream.readline(_LONGEST_LINE))
+                if len(rest) == _LONGEST_LINE:
+                    line = place.lines + content.count(b"\n", 0, -1) + 1
+                    raise UserError(f"{file}:{line}: has more than 64 MiB. Give a text file.")
+            if not place.lines:
+                content = content.removeprefix(_BOM)
+            if b"\r\n" in content:
+                content = content.replace(b"\r\n", b"\n")
+            content = content.removesuffix(b"\n")
+            try:
+                lines = content.decode("utf-8").split("\n")
+            except UnicodeDecodeError as error:
+                if malformed is None or not malformed.allowed:
+                    fix = "" if malformed is None else malformed.fix
+                    raise UserError(f"{_not_utf8(file, place.lines, error)}{fix}") from None
+                lines = list(map(_decoded, content.split(b"\n")))
+            yield lines
+            place.lines += len(lines)
+
+
+def _decoded(line: bytes) -> str:
     try:
-        with open(path, "rb") as raw, _uncompressed(raw, path) as stream:
-            while content := stream.read1(_CHUNK):
-                if not content.endswith(b"\n"):
-                    content += (rest := stream.readline(_LONGEST_LINE))
-                    if len(rest) == _LONGEST_LINE:
-                        line = number + content.count(b"\n", 0, -1) + 1
-                        raise UserError(f"{path}:{line}: has more than 64 MiB. Give a text file.")
-                if not number:
-                    content = content.removeprefix(_BOM)
-                if b"\r\n" in content:
-                    content = content.replace(b"\r\n", b"\n")
-                lines = content.removesuffix(b"\n").decode("utf-8").split("\n")
-                yield lines
-                number += len(lines)
-    except UnicodeDecodeError as error:
-        raise UserError(_not_utf8(path, number, error)) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise UserError(
-            f"{path}: damaged after line {number} ({error}). Download or compress it again."
-        ) from None
-    except OSError as error:
-        if error.errno is None:  # pyarrow reports damaged Zstandard like this
-            raise UserError(
-                f"{path}: damaged after line {number} ({error}). Download or compress it again."
-            ) from None
-        with read_errors(path):
-            raise
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return BROKEN
 
 
-def _uncompressed(raw: io.BufferedReader, path: Path) -> io.BufferedIOBase:
-    start = raw.peek(8)
-    kind = next((suffix for suffix, magic in _MAGIC.items() if start.startswith(magic)), None)
-    if kind == ".gz":
-        return gzip.GzipFile(fileobj=raw)
-    if kind == ".xz":
-        return lzma.LZMAFile(raw)
-    if kind == ".zst":
-        import pyarrow as pa
-
-        stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
-        return io.BufferedReader(stream, _CHUNK)
-    if path.suffix in _MAGIC:
-        raise UserError(f"{path}: the name ends in {path.suffix}, but the content is not in this format")
-    return raw
-
-
-def _not_utf8(path: Path, lines_before: int, error: UnicodeDecodeError) -> str:
+def _not_utf8(file: DataFile, lines_before: int, error: UnicodeDecodeError) -> str:
     number = lines_before + 1 + error.object.count(b"\n", 0, error.start)
     looks = ", probably UTF-16" if number == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
     return (
-        f"{path}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x}{looks}). "
+        f"{file}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x}{looks}). "
         "Convert the file to UTF-8, for example with iconv."
     )
+
+
+def read_pairs(
+    files: Sequence[tuple[DataFile, DataFile]], key: str, malformed: Malformed
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Yields the pairs of text files that correspond line by line, in blocks of the lines of both sides.
+
+    A line that is not UTF-8 is dropped with the line of the other side.
+
+    Raises:
+        UserError: as `read_lines`, or the numbers of lines differ; the message begins with `key`.
+    """
+    for source, target in files:
+        sides = read_blocks(source, malformed), read_blocks(target, malformed)
+        counts = [0, 0]
+        waiting: tuple[list[str], list[str]] = [], []  # lines of one side whose other side was not read yet
+        while True:
+            behind = 0 if len(waiting[0]) <= len(waiting[1]) else 1
+            block = next(sides[behind], None)
+            if block is None:
+                break
+            counts[behind] += len(block)
+            waiting[behind].extend(block)
+            ready = min(map(len, waiting))
+            lines = waiting[0][:ready], waiting[1][:ready]
+            waiting = waiting[0][ready:], waiting[1][ready:]
+            if malformed.allowed and (BROKEN in lines[0] or BROKEN in lines[1]):
+                first = counts[behind] - len(waiting[behind]) - ready + 1
+                lines = _without_broken(lines, (source, target), first, malformed)
+            yield lines
+        ahead = 1 - behind
+        counts[ahead] += sum(map(len, sides[ahead]))
+        if counts[0] != counts[1]:
+            raise UserError(
+                f"{key}: {source} has {counts[0]} lines but {target} has {counts[1]}. "
+                "They must correspond line by line."
+            )
+
+
+def _without_broken(
+    lines: tuple[list[str], list[str]], files: tuple[DataFile, DataFile], first: int, malformed: Malformed
+) -> tuple[list[str], list[str]]:
+    """Drops the pairs with a line that is not UTF-8; `first` is the number of the first line."""
+    retained = []
+    for number, pair in enumerate(zip(*lines, strict=True), first):
+        if BROKEN in pair:
+            malformed.drop(f"{files[pair.index(BROKEN)]}:{number}: is not valid UTF-8.")
+        else:
+            retained.append(pair)
+    return [pair[0] for pair in retained], [pair[1] for pair in retained]
 
 
 def one_line(text: str) -> str:
@@ -213,7 +235,7 @@ def _cached_sha256(path: Path, status: os.stat_result) -> str:
 def _sha256(path: Path, size: int) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file, progress(total=size, unit="B", description=f"Checking {path.name}") as bar:
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(CHUNK):
             digest.update(chunk)
             bar.update(len(chunk))
     return digest.hexdigest()

@@ -5,7 +5,7 @@ Encoding a shard stores the counts of lengths, length ratios and pieces in it, f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -17,13 +17,17 @@ from nmt.copying.strings import mask_pair
 from nmt.data.cache import fingerprint, source_of
 from nmt.data.cleaning.clean_text import Texts, report_to_json
 from nmt.data.cleaning.cleaner import CleaningReport, PieceRule
-from nmt.data.store import Shard
+from nmt.data.corpora.held_out import HeldOut
+from nmt.data.store import Shard, Store
 from nmt.data.subwords.model_file import normalizer_of
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import Vocabulary
 from nmt.data.subwords.words import Words
 from nmt.runtime.arrays import Array, Side, offsets_of, smallest_dtype
+from nmt.runtime.streams import log
 
+VALID_PIECES = 1024
+"""A longer side of a validation pair is truncated."""
 _SLICE = 8192  # pairs encoded at a time
 _RATIO_BINS_PER_OCTAVE = 4
 _RATIO_OCTAVES = 3  # ratios from 1/8 to 8; the outer bins include all ratios beyond that
@@ -56,18 +60,11 @@ class Encoder:
     def __call__(self, path: Path) -> int:
         """Encodes the shard whose number is the name of `path`, and writes it; returns the pairs read."""
         tokenizer, rule, shard = self._tokenizer, self._rule, int(path.stem)
-        rows = self._texts.rows(shard)
         report = CleaningReport()
         slices: list[tuple[Side, Side]] = []
-        for begin in range(0, max(len(rows), 1), _SLICE):
-            chosen = rows[begin : begin + _SLICE]
-            sources, targets = masked_sides(*self._texts.sides(shard, chosen), tokenizer)
-            source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
-            if self._tag is not None:
-                source = _tagged(source, self._tag)
-            dropped = rule.drops(source.lengths(), target.lengths())
+        for rows, source, target, dropped in self._slices(shard):
             if dropped.any():
-                for pair in zip(*self._texts.pairs(shard, chosen[dropped]), strict=True):
+                for pair in zip(*self._texts.pairs(shard, rows[dropped]), strict=True):
                     report.drop(rule.name, rule.words, *pair)
                     report.keep(-1)  # the first stage counted it as retained
                 retained = np.flatnonzero(~dropped)
@@ -76,7 +73,35 @@ class Encoder:
         source, target = (Side.concatenated([pair[side] for pair in slices]) for side in (0, 1))
         counts = Counts.of(source, target, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
         Shard(source, target, counts.arrays(), report_to_json(report)).write(path)
-        return len(rows)
+        return len(self._texts.rows(shard))
+
+    def texts(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Yields the text of the retained pairs, without the tag, in blocks."""
+        for shard in range(self._texts.num_shards):
+            for rows, _, _, dropped in self._slices(shard):
+                yield self._texts.pairs(shard, rows[~dropped])
+
+    def _slices(self, shard: int) -> Iterator[tuple[Array, Side, Side, Array]]:
+        """Yields slices of a shard: rows (N,), the ids of both sides, and whether each is dropped (N,)."""
+        tokenizer, rows = self._tokenizer, self._texts.rows(shard)
+        for begin in range(0, max(len(rows), 1), _SLICE):
+            chosen = rows[begin : begin + _SLICE]
+            sources, targets = masked_sides(*self._texts.sides(shard, chosen), tokenizer)
+            source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
+            if self._tag is not None:
+                source = _tagged(source, self._tag)
+            yield chosen, source, target, self._rule.drops(source.lengths(), target.lengths())
+
+
+def encoded_set(tokenizer: Tokenizer, text: HeldOut) -> Store:
+    """Encodes a validation set. Longer sides are truncated to `VALID_PIECES`, with a warning."""
+    inputs, references = masked_lines(text.inputs, text.references, tokenizer)
+    sources, targets = tokenizer.encode_source(inputs), tokenizer.encode_target(references)
+    longer = sum(max(map(len, pair)) > VALID_PIECES for pair in zip(sources, targets, strict=True))
+    if longer:
+        words = f"{longer} pairs are truncated to {VALID_PIECES} pieces for the validation loss"
+        log.warning(f"{text.name}: {words}")
+    return Store.of([ids[:VALID_PIECES] for ids in sources], [ids[:VALID_PIECES] for ids in targets])
 
 
 def _tagged(side: Side, tag: int) -> Side:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,11 @@ from nmt.data.cleaning.clean_text import (
     write_repeats_across,
 )
 from nmt.data.cleaning.cleaner import CleaningReport, Rule, build_rules, rule_facts
+from nmt.data.corpora.columns import TextBlock
 from nmt.data.corpora.held_out import HeldOut, by_key, held_out_facts, is_given, read_sets
 from nmt.data.corpora.mixture import mean_draws
 from nmt.data.corpora.sources import Source, check_tags, known_tags, open_sources, without_tag
-from nmt.data.preparation.encoding import Encoder, encoder_fingerprint, masked_lines
+from nmt.data.preparation.encoding import Encoder, encoded_set, encoder_fingerprint
 from nmt.data.preparation.evidence import evidence
 from nmt.data.preparation.given_vocabulary import given_vocabulary, has_many_bytes
 from nmt.data.preparation.samples import pairs_for_pieces, samples_of
@@ -45,7 +46,6 @@ from nmt.runtime.workers import run_ordered
 
 FORMAT = 6  # of the cached data; with another number, all data are prepared again
 SHARD_PAIRS = 65_536  # raw pairs per shard, fewer if they are long
-VALID_PIECES = 1024  # a longer side of a validation pair is truncated
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Prepared:
         fingerprint: identifies the training pairs and their segmentation into pieces.
         vocab_size: `data.tokenizer.vocab_size`, or the number chosen for `auto`.
         given: the tokenizer of `data.tokenizer.path`.
+        cleaned: yields the text of the training pairs, block by block, without tags.
     """
 
     tokenizer: Tokenizer
@@ -74,6 +75,7 @@ class Prepared:
     fingerprint: str
     vocab_size: int = 0
     given: Tokenizer | None = None
+    cleaned: Callable[[], Iterator[TextBlock]] = field(default=lambda: iter(()), repr=False)
 
     @property
     def is_extended(self) -> bool:
@@ -136,11 +138,12 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         train=train,
         valid=valid,
         test=test,
-        valid_stores={name: _valid_store(tokenizer, text) for name, text in valid.items()},
+        valid_stores={name: encoded_set(tokenizer, text) for name, text in valid.items()},
         report=report,
         fingerprint=report["fingerprint"],
         vocab_size=stages.tokenizer_options.vocab_size,
         given=existing,
+        cleaned=stages.cleaned,
     )
 
 
@@ -273,6 +276,17 @@ class _Stages:
         """Encodes each corpus: its pairs, the report of dropped pairs, and what normalisation changes."""
         return [self._encoded(index, tokenizer) for index in range(len(self._sources))]
 
+    def cleaned(self) -> Iterator[TextBlock]:
+        """Yields the text of the pairs that are encoded, without tags."""
+        _ = self._texts  # they may not be cached any more
+        return (block for index in range(len(self._sources)) for block in self._encoder(index)().texts())
+
+    def _encoder(self, index: int) -> Callable[[], Encoder]:
+        source = self._sources[index]
+        text_folder = self.folders.folder("text", self._text_fingerprints[index])
+        repeats, tokenizer = self._repeats_file(index), self._tokenizer_folder
+        return partial(Encoder, text_folder, repeats, tokenizer, source.cleaning, source.tag)
+
     def fingerprint(self, tokenizer: Tokenizer) -> str:
         """Returns a fingerprint of the encoded pairs."""
         fingerprints = [self._ids_fingerprint(index, tokenizer) for index in range(len(self._sources))]
@@ -310,15 +324,7 @@ class _Stages:
         source = self._sources[index]
         key = [self._ids_fingerprint(index, tokenizer), encoder_fingerprint(tokenizer)]
         folder = self.folders.folder("ids", fingerprint(key))
-        text_folder = self.folders.folder("text", self._text_fingerprints[index])
-        setup = partial(
-            Encoder,
-            text_folder,
-            self._repeats_file(index),
-            self._tokenizer_folder,
-            source.cleaning,
-            source.tag,
-        )
+        setup = self._encoder(index)
         tables: list[str] = []
 
         def build(part: Path) -> dict[str, Any]:
@@ -400,16 +406,6 @@ class _Stages:
         if not index or not (cleaning.drop_duplicates or cleaning.drop_near_duplicates):
             return None
         return self._repeats_folder / shard_name(index)
-
-
-def _valid_store(tokenizer: Tokenizer, valid: HeldOut) -> Store:
-    inputs, references = masked_lines(valid.inputs, valid.references, tokenizer)
-    sources, targets = tokenizer.encode_source(inputs), tokenizer.encode_target(references)
-    longer = sum(max(map(len, pair)) > VALID_PIECES for pair in zip(sources, targets, strict=True))
-    if longer:
-        words = f"{longer} pairs are truncated to {VALID_PIECES} pieces for the validation loss"
-        log.warning(f"{valid.name}: {words}")
-    return Store.of([ids[:VALID_PIECES] for ids in sources], [ids[:VALID_PIECES] for ids in targets])
 
 
 def _check_not_empty(source: Source, report: CleaningReport) -> None:

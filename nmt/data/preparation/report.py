@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nmt.config import DataConfig
 from nmt.data.cleaning.cleaner import DUPLICATE, EXAMPLE_CHARACTERS, NEAR_DUPLICATE, option_of
 from nmt.data.cleaning.rules.basic import LeakedRule
 from nmt.data.preparation.encoding import Counts, ratio_edges
@@ -20,8 +21,8 @@ from nmt.data.subwords.extension import MOST_BYTES
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import NUM_SPECIAL, UNK_ID, Vocabulary
 from nmt.runtime.arrays import Array
-from nmt.runtime.files import make_folder, parse_json, read_text, replaced
-from nmt.runtime.streams import log
+from nmt.runtime.files import make_folder, parse_json, read_text, replaced, written
+from nmt.runtime.streams import log, progress
 
 JSON_FILE, HTML_FILE = "data_report.json", "data_report.html"
 
@@ -30,6 +31,28 @@ FORMAT = 3  # of the report; a report with another number is written again
 _LENGTH_BINS = 40
 _CURVE_POINTS = 60
 _MAX_BYTES = 1 << 26  # of a report
+
+
+def paths_of_cleaned_pairs(data: DataConfig, prefix: str) -> list[Path]:
+    """Returns the two files of `write_cleaned_pairs`."""
+    ends = [data.source_lang, data.target_lang]
+    return [Path(f"{prefix}.{end}") for end in (ends if len(set(ends)) == 2 else ("source", "target"))]
+
+
+def write_cleaned_pairs(prepared: Prepared, data: DataConfig, prefix: str) -> None:
+    """Writes the text of the training pairs to two files, whose names end in the languages of the data.
+
+    Raises:
+        UserError: a file can't be written.
+    """
+    paths = paths_of_cleaned_pairs(data, prefix)
+    description = f"Writing {paths[0].name} and {paths[1].name}"
+    with written(paths[0]) as source, written(paths[1]) as target:
+        with progress(total=prepared.train.num_pairs, unit="pairs", description=description) as bar:
+            for block in prepared.cleaned():
+                for file, lines in zip((source, target), block, strict=True):
+                    file.write("".join(f"{line}\n" for line in lines).encode())
+                bar.update(len(block[0]))
 
 
 def write_data_report(prepared: Prepared, folder: Path) -> None:

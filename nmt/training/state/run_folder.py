@@ -34,6 +34,7 @@ _CHANGEABLE = frozenset(
         "plugins",
         "licence",
         "prepare_only",
+        "cleaned_pairs",
         "data.workers",
         "data.loaders",
         "data.cache_dir",

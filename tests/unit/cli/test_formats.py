@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from shouting_translate import Scored, Shout, Shouter
 
 from nmt.cli import translate as command
-from nmt.cli.formats import JsonLines, Request, format_of
+from nmt.cli.formats import CsvColumn, JsonLines, Request, format_of
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.decoding.translation import ScoredText, TranslatedPart, Translation
 from nmt.errors import UserError
@@ -204,6 +206,47 @@ def test_a_column_is_translated(run: Callable[..., str]) -> None:
     assert run("a\tb\n", column=1, scores=True) == "a\tb\t-0.5000\tA\n"
 
 
+def test_a_column_with_a_name(run: Callable[..., str]) -> None:
+    assert run("id\tde\n1\tein Hund\n", column="de") == "id\tde\ttranslation\n1\tein Hund\tEIN HUND\n"
+    found = run("de\na\n", column="de", scores=True)
+    assert found == "de\tscore\ttranslation\na\t-0.5000\tA\n"
+    for content, which in (("x\ty\n", "no"), ("de\tde\n", "several")):
+        with pytest.raises(UserError, match=f"column=de: line 1 has {which} such columns, but "):
+            run(content, column="de")
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|"])
+def test_a_column_of_csv(run: Callable[..., str], delimiter: str) -> None:
+    rows = [["id", "de"], ["1", f'"ja{delimiter}', ""], ["2", "ein\nHund"], ["3", ""]]
+    lines = [delimiter.join('"' + cell.replace('"', '""') + '"' for cell in row) for row in rows]
+    content = "".join(f"{line}\n" for line in lines)
+    found = run(content, column="de", format="csv")
+    appended = ["translation", f'"""JA{delimiter}"', "EIN HUND", ""]
+    assert found == "".join(f"{line}{delimiter}{new}\n" for line, new in zip(lines, appended, strict=True))
+    assert list(csv.reader(io.StringIO(found), delimiter=delimiter))[1][-1] == f'"JA{delimiter}'
+    assert run(content, column=2, format="csv").startswith(f"{lines[0]}{delimiter}DE\n")
+    for broken, message in (
+        (content + '"4', "line 6 has a quotation mark"),
+        ('a,"b"c\n', "row 1: ',' expected"),
+    ):
+        with pytest.raises(UserError, match=f"format=csv: {message}"):
+            run(broken, column=2, format="csv")
+
+
+def test_a_file_named_csv(tmp_path: Path) -> None:
+    assert isinstance(format_of(config(column=2, input=str(tmp_path / "a.CSV"))), CsvColumn)
+    assert not isinstance(format_of(config(column=2, input=str(tmp_path / "a.tsv"))), CsvColumn)
+
+
+def test_another_key_of_json_lines(run: Callable[..., str]) -> None:
+    content = '{"a": {"de": "ein Hund"}, "text": "no"}\n{"a": {"de": 1}}\n{"a": []}\n{"a.de": "x"}\n'
+    first, second, third, fourth = map(json.loads, run(content, format="jsonl", key="a.de").splitlines())
+    assert first == {"a": {"de": "ein Hund"}, "text": "no", "translation": "EIN HUND", "score": -0.5}
+    assert second == {"error": "line 2: a.de must be a string"}
+    assert third == {"error": "line 3: has no member a.de"}
+    assert fourth == {"a.de": "x", "translation": "X", "score": -0.5}
+
+
 def test_numbers_that_are_not_json_are_refused() -> None:
     found = JsonLines(config()).read('{"text": "a", "x": 1e999}', 3)
     assert found.error == "line 3: is not JSON (the number 1e999 is too large)"
@@ -250,6 +293,8 @@ def test_a_missing_column_names_its_line(
     ("options", "message"),
     [
         ({"column": 2, "format": "jsonl"}, r"column=2: format=jsonl has no columns"),
+        ({"format": "csv"}, r"format=csv: needs column=N or column=NAME"),
+        ({"key": "x"}, r"key=x: only format=jsonl has keys"),
         ({"column": 2, "decoding": DecodingConfig(nbest=2)}, r"column=2: takes one translation per line"),
     ],
 )
@@ -259,10 +304,11 @@ def test_contradictions(options: dict[str, Any], message: str) -> None:
 
 
 def test_wrong_values() -> None:
-    with pytest.raises(UserError, match=r"format=xml: must be text or jsonl\."):
+    with pytest.raises(UserError, match=r"format=xml: must be text, csv or jsonl\."):
         config(format="xml")
-    with pytest.raises(UserError, match=r"column=0: must be "):
-        config(column=0)
+    for column in (0, -1, True, "", 10_001, [2], 2.0):
+        with pytest.raises(UserError, match=r"column=.*: must be a number from 1 to 10,000, or the name"):
+            config(column=column)
 
 
 @pytest.mark.parametrize(

@@ -157,9 +157,9 @@ def test_a_value_that_has_an_effect_is_no_warning() -> None:
 def test_the_tables_have_options_that_exist() -> None:
     for schema in (*SCHEMAS.values(), DecodingConfig):
         assert issubclass(schema, Section)
-        keys = {f"{schema.key}{key}" for key in schema_keys(schema)}
+        keys = {f"{schema.options_prefix}{key}" for key in schema_keys(schema)}
         for row in (*schema.refused, *schema.unused):
-            assert {f"{schema.key}{key}" for key in row.keys.split()} <= keys
+            assert {f"{schema.options_prefix}{key}" for key in row.keys.split()} <= keys
             row.reason.format(options(schema))
 
 

@@ -82,7 +82,7 @@ def test_pairs(options: dict[str, Any], expected: list[tuple[str, str]]) -> None
         ({"source": "gone.en", "target": "a.de"}, "train.source=gone.en: there is no such file .looked at /"),
         ({"source": "a.en", "target": "gone.de"}, "data.train.target=gone.de: there is no such file"),
         ({"path": "gone.tsv"}, "data.train.path=gone.tsv: there is no such file"),
-        ({"path": "a.en"}, "a.en: a table must be named"),
+        ({"path": "a.en"}, "a.en: is neither .*, by its name and by its content. Give two plain text files"),
         ({"source": ["a.en", "b.en"], "target": "a.de"}, "data.train: 2 source files but 1 target files"),
     ],
 )  # fmt: skip
@@ -123,7 +123,7 @@ def test_pairs_come_before_the_end_is_known(folder: Path) -> None:
 @pytest.mark.parametrize("count", [1, 7, 40])
 def test_sides_stay_in_step(folder: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, count: int) -> None:
     """Each side in turn has far longer lines; files are read in small chunks."""
-    monkeypatch.setattr(text, "_CHUNK", chunk)
+    monkeypatch.setattr(text, "CHUNK", chunk)
     expected = []
     for name in "pq":
         part = [(f"{name}{i}" * (i if name == "p" else 1), f"{name}{i}" * (80 - 2 * i)) for i in range(count)]
@@ -158,7 +158,7 @@ def test_blocks_are_bounded_whatever_is_read_at_once(
         expected[-1].append(pair)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus_module, "_BLOCK_CHARACTERS", most)
-        blocks = Corpus("c", {}, lambda: iter(read)).blocks(size)
+        blocks = Corpus("c", {}, lambda _: iter(read)).blocks(size)
         if pairs:
             assert [list(zip(*block, strict=True)) for block in blocks] == expected
 

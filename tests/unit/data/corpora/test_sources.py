@@ -63,7 +63,9 @@ def test_files_globs_and_tables_side_by_side() -> None:
 def test_the_shared_hub_set_and_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(corpus: CorpusConfig, data: DataConfig, key: str) -> Corpus:
         return Corpus(
-            f"{data.hub.path} {data.hub.name} {data.hub.revision} {corpus.split} {key}", {}, lambda: iter(())
+            f"{data.hub.path} {data.hub.name} {data.hub.revision} {corpus.split} {key}",
+            {},
+            lambda _: iter(()),
         )
 
     monkeypatch.setattr(sources, "open_corpus", opened)
@@ -138,7 +140,7 @@ def test_mistakes(corpora: dict[str, CorpusConfig], more: dict[str, Any], messag
 
 
 def corpora(*tags: str | None) -> list[Source]:
-    corpus = Corpus("c", {}, lambda: iter(()))
+    corpus = Corpus("c", {}, lambda _: iter(()))
     return [Source("c", corpus, CleaningConfig(), ("en", "de"), tag) for tag in tags]
 
 

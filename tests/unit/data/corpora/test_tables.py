@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nmt.config import DataConfig
-from nmt.data.corpora.tables import table_reader
+from nmt.data.corpora.file_formats import reader_of
+from nmt.data.corpora.malformed import Malformed
 from nmt.errors import UserError
 
 
@@ -21,7 +22,12 @@ def options(source: str = "source", target: str = "target") -> DataConfig:
 
 
 def read(path: Path, *keys: str) -> list[tuple[str, str]]:
-    return [pair for block in table_reader(path)(path, options(*keys)) for pair in zip(*block, strict=True)]
+    return pairs_of(path, options(*keys))
+
+
+def pairs_of(path: Path, data: DataConfig, malformed: Malformed | None = None) -> list[tuple[str, str]]:
+    blocks = reader_of(path, data)(path, data, malformed or Malformed())
+    return [pair for block in blocks for pair in zip(*block, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +37,8 @@ def read(path: Path, *keys: str) -> list[tuple[str, str]]:
         ("de\tid\ten\nb\t1\ta\n\t2\t\n", (), [("a", "b"), ("", "")]),  # named like the languages
         ("x y\tz\na\tb\n", ("x y", "z"), [("a", "b")]),
         ("a\tb\nc\td\n", ("0", "1"), [("a", "b"), ("c", "d")]),
-        ("i\ta\tb\n", ("2", "1"), [("b", "a")]),
+        ("i\ta\tb\n", ("3", "2"), [("b", "a")]),
+        ("i\ta\tb\n", ("2", "0"), [("b", "i")]),
         ('source\ttarget\n"a\t""b"\n', (), [('"a', '""b"')]),  # quotes have no special meaning
         ("source\ttarget\r\n a \tb,c\r\n", (), [(" a ", "b,c")]),
         ("\ufeffsource\ttarget\na\tb\n", (), [("a", "b")]),
@@ -64,9 +71,9 @@ def test_columns_in_other_spellings(
     data = DataConfig(name="t", source_lang=langs[0], target_lang=langs[1])
     if expected is None:
         with pytest.raises(UserError, match="no column target"):
-            list(table_reader(path)(path, data))
+            pairs_of(path, data)
     else:
-        assert list(table_reader(path)(path, data)) == [([expected[0]], [expected[1]])]
+        assert pairs_of(path, data) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -76,14 +83,15 @@ def test_columns_in_other_spellings(
             "a\tb\nc\td\n",
             (),
             r"a.tsv:1: no column source or translation.en or en .* data.source_key to .*a, b\. If the file "
-            r"has no header, give numbers, such as data.source_key=0 data.target_key=1\.$",
+            r"has no header, give numbers, such as data.source_key=1 data.target_key=2\.$",
         ),
         ("en\tfr\n", (), "a.tsv:1: no column target or translation.de or de for the target side"),
         ("en\tde\n", ("english", "de"), "no column english for the source side. .*en, de"),
         ("source\ttarget\na\tb\na\tb\tc\n", (), "a.tsv:3: has 3 columns, but the first line has 2"),
         ("source\ttarget\na b\n", (), "a.tsv:2: has 1 columns"),
-        ("a\tb\n\nc\td\n", ("0", "1"), "a.tsv:2: has 1 columns, but the first line has 2"),
-        ("a\tb\n", ("0", "2"), "a.tsv:1: has 2 columns, so there is no column 2"),
+        ("a\tb\n\nc\td\n", ("0", "1"), "a.tsv:2: is blank, but rows follow"),
+        ("a\tb\n", ("0", "2"), r"a.tsv:1: has 2 columns, so there is no column 2 \(counted from 0\)"),
+        ("a\tb\n", ("1", "3"), r"a.tsv:1: has 2 columns, so there is no column 3 \(counted from 1\)"),
         ("a\tb\n", ("0", "de"), "Give two column names .* or two column numbers"),
         ("", (), "a.tsv:1: no column"),
         ("a\tb\n", ("9" * 5000, "8" * 5000), "no column 9999"),
@@ -125,14 +133,17 @@ def test_jsonl(
     [
         ('{"source": "a", "target": "b"}\n{"source": \n', "a.jsonl:2: not valid JSON"),
         ("[" * 200_000 + "\n", "a.jsonl:1: not valid JSON"),
-        ('["a", "b"]\n', "a.jsonl:1: must be a JSON object"),
+        ('["a", "b"]\n', "a.jsonl:1: no column source .* to one of 1, 2"),
         ('{"a": {"b": 1}, "c": 2}\n', r"a.jsonl:1: no column source .* to one of a\.b, c"),
         (
             '{"source": "a", "target": "b"}\n{"source": "a"}\n',
             "a.jsonl:2: lacks the key 'target'. Its keys are source",
         ),
         ('{"source": "a", "target": 3}\n', "a.jsonl:1: 'target' must be text, not 3"),
-        ('{"source": "a", "target": "\\ud83d"}\n', "a.jsonl:1: 'target' contains half a surrogate pair"),
+        (
+            '{"source": "a", "target": "\\ud83d"}\n',
+            "a.jsonl:1: 'target' is not valid UTF-8, or contains half a surrogate",
+        ),
         (f'{{"source": {"9" * 5000}, "target": "b"}}', "a.jsonl:1: 'source' must be text, not inf"),
         ('{"a":' * 5000 + "1" + "}" * 5000, "a.jsonl:1: "),
         ("\0\0", "a.jsonl:1: not valid JSON"),
@@ -201,10 +212,19 @@ def test_compressed(tmp_path: Path) -> None:
         assert read(tmp_path / name) == [("a", "b")]
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a", "a.gz", "a.txt.gz", "a.parquet.gz"])
+@pytest.mark.parametrize("name", ["a", "a.txt", "a.gz", "a.txt.gz"])
 def test_unknown_format(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match=f"{name}: a table must be named .tsv, .jsonl"):
+    content = b"Two men, one woman.\nA dog\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(
+        UserError, match=f"{name}: is neither Parquet, TMX or XLIFF, PO, JSON, TSV, CSV, zip, by"
+    ):
         read(tmp_path / name)
+
+
+def test_compressed_parquet(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a.parquet.gz: a Parquet file must be given as it is. Unpack it"):
+        read(tmp_path / "a.parquet.gz")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def warnings_of(
     names: tuple[str, ...] = ("train.en", "train.de"),
 ) -> list[str]:
     """Returns the warnings about sides in memory; `names` are those of their files."""
-    corpus = Corpus("toy", facts(*names), lambda: iter([(list(train[0]), list(train[1]))]), "data.train")
+    corpus = Corpus("toy", facts(*names), lambda _: iter([(list(train[0]), list(train[1]))]), "data.train")
     held_out = {
         name: HeldOut(
             *(name, list(sides[0]), list(sides[1]), None, facts(f"{name}.en", f"{name}.de"), None),

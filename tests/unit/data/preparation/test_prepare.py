@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -90,6 +90,59 @@ def test_same_bytes_whatever_the_number_of_processes(config: DataConfig, prepare
     prepare(replace(config, workers=2), shard_pairs=SHARD)
     assert files(config) == files(write_corpus(prepared_folder))
     assert len(files(config)) >= 2 * 5
+
+
+def test_malformed_lines_are_dropped_on_both_sides_and_counted(
+    config: DataConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The good pairs are the same as without the malformed ones, in whichever shard these are."""
+    expected = list(chain.from_iterable(zip(*block, strict=True) for block in prepare(config).cleaned()))
+    assert len(expected) == 295
+    sides = [Path(config.train.source), Path(config.train.target)]
+    lines = [path.read_bytes().splitlines(keepends=True) for path in sides]
+    for place, side in ((300, 0), (299, 1), (130, 1), (130, 0), (7, 0)):
+        for number in (0, 1):
+            lines[number].insert(place, b"Stra\xdfe\n" if number == side else b"street\n")
+    for path, side in zip(sides, lines, strict=True):
+        path.write_bytes(b"".join(side))
+    with pytest.raises(UserError, match=r"train.xx:8: not valid UTF-8 .*Or give data.max_malformed=0.001"):
+        prepare(config)
+    with pytest.raises(
+        UserError, match="data.max_malformed=0.01: 5 of 305 rows of .* malformed, a share of 0.016"
+    ):
+        prepare(replace(config, max_malformed=0.01), shard_pairs=SHARD)
+    caplog.clear()
+    for workers in (1, 2):
+        options = replace(
+            config, max_malformed=0.02, workers=workers, cache_dir=str(tmp_path / f"w{workers}")
+        )
+        prepared = prepare(options, shard_pairs=SHARD)
+        cleaning = prepared.report["cleaning"]
+        assert (cleaning["pairs"], cleaning["kept"], cleaning["dropped"]["malformed"]) == (305, 295, 5)
+        where = str(sides[0])
+        assert cleaning["examples"]["malformed"][0] == [f"{where}:8", "is not valid UTF-8."]
+        assert list(chain.from_iterable(zip(*block, strict=True) for block in prepared.cleaned())) == expected
+        assert caplog.text.count("data.train: 5 malformed rows are dropped. The first:") == workers
+        next(Path(str(options.cache_dir)).glob("prepared/text-*/00001.safetensors")).write_bytes(b"damaged")
+        assert prepare(options, shard_pairs=SHARD).report["cleaning"] == cleaning
+    assert files(replace(config, cache_dir=str(tmp_path / "w1"))) == files(options)
+
+
+def test_malformed_lines_of_validation(
+    config: DataConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = Path(config.valid.target)
+    content = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([content[0], b"\xff\n", *content[2:]]))
+    options = replace(config, max_malformed=0.2)
+    assert prepare(options).report["valid"]["sentences"] == 4
+    assert "data.valid: 1 malformed rows are dropped" in caplog.text
+    (tmp_path / "labels").write_text("a\n" * 5)
+    options = replace(options, valid=replace(config.valid, groups=str(tmp_path / "labels")))
+    with pytest.raises(
+        UserError, match=r"valid.yy:2: not valid UTF-8 .byte 0xff.*data.valid.groups has a label for"
+    ):
+        prepare(options)
 
 
 @pytest.mark.parametrize(

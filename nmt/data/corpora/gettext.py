@@ -1,0 +1,157 @@
+"""PO files of gettext: messages and their translations, parsed by polib."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nmt.config import DataConfig
+from nmt.data.corpora.columns import Pair, TextBlock
+from nmt.data.corpora.malformed import BROKEN, Malformed
+from nmt.data.corpora.opening import DataFile, head_of, opened
+from nmt.data.corpora.tables import NOT_UTF8, blocks_of
+from nmt.data.corpora.text import one_line, read_lines
+from nmt.errors import UserError
+from nmt.languages import distance
+
+if TYPE_CHECKING:
+    from polib import POFile
+
+_CHARSET = re.compile(rb"\bcharset=([A-Za-z0-9._-]+)")
+_LINE = re.compile(
+    r"[ \t]*(?:(?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*)?"
+    r'"(?:[^"\\]++|\\.)*+"[ \t]*'
+)
+_BATCH = 500  # messages that polib parses at a time
+
+
+def read_po(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[TextBlock]:
+    """Reads the translated messages of a PO file, without fuzzy and obsolete ones.
+
+    A message is in the source language, unless the header says that the translations are. Of a message with
+    plural forms, the singular and the plural are two pairs, the latter with the last form.
+    """
+    try:
+        import polib  # noqa: F401
+    except ImportError:
+        raise UserError(f'{file}: PO files need polib. Install it: pip install "nmt[po]"') from None
+    return blocks_of(_pairs(file, data, malformed))
+
+
+def _pairs(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[Pair]:
+    turned = None
+    for messages in _parsed(file, malformed):
+        if turned is None:
+            turned = _is_turned(str(messages.metadata.get("Language", "")), data, file)
+        for message in messages:
+            if message.obsolete or message.fuzzy:
+                continue
+            pairs = [(message.msgid, message.msgstr)]
+            if message.msgid_plural and (forms := [*dict(sorted(message.msgstr_plural.items())).values()]):
+                plural = message.msgid_plural, forms[-1]
+                pairs = [(message.msgid, forms[0]), plural] if len(forms) > 1 else [plural]
+            for source, target in pairs:
+                if source and target:
+                    source, target = one_line(source), one_line(target)
+                    yield (target, source) if turned else (source, target)
+
+
+def _is_turned(language: str, data: DataConfig, file: DataFile) -> bool:
+    """Whether the translations of a file are in the source language of the data."""
+    if not language or distance(data.target_lang, language) is not None:
+        return False
+    if distance(data.source_lang, language) is not None:
+        return True
+    raise UserError(
+        f"{file}: its translations are in {language}, which is neither data.source_lang={data.source_lang} "
+        f"nor data.target_lang={data.target_lang}."
+    )
+
+
+@dataclass
+class _Message:
+    """The lines of a message, with the comments before it."""
+
+    number: int
+    lines: list[str] = field(default_factory=list)
+    keywords: set[str] = field(default_factory=set)
+    problem: str = ""
+
+    def add(self, line: str) -> None:
+        """Adds a line, and checks it more strictly than polib, which accepts strings without an end."""
+        self.lines.append(line)
+        if line is BROKEN or "\ufffd" in line:
+            self.problem = self.problem or NOT_UTF8
+        elif not line.lstrip().startswith("#"):
+            found = _LINE.fullmatch(line)
+            if found is None or not (found["keyword"] or self.keywords):
+                self.problem = self.problem or "is not a string of PO, or its quotation marks do not match"
+            elif found["keyword"]:
+                self.keywords.add(found["keyword"].partition("[")[0])
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether it has a translation, after which another message may begin."""
+        return "msgstr" in self.keywords
+
+
+def _parsed(file: DataFile, malformed: Malformed) -> Iterator[POFile]:
+    batch: list[_Message] = []
+    for message in _messages(file, malformed):
+        if not message.problem and message.keywords and not {"msgid", "msgstr"} <= message.keywords:
+            message.problem = "has no msgid or no msgstr"
+        if message.problem:
+            malformed.drop(f"{file}:{message.number}: {message.problem}.")
+            continue
+        batch.append(message)
+        if len(batch) == _BATCH:
+            yield from _parse(batch, file, malformed)
+            batch = []
+    yield from _parse(batch, file, malformed)
+
+
+def _parse(batch: list[_Message], file: DataFile, malformed: Malformed) -> Iterator[POFile]:
+    import polib
+
+    try:
+        yield polib.pofile("\n\n".join("\n".join(message.lines) for message in batch) + "\n")
+    except (OSError, ValueError, IndexError) as error:
+        if len(batch) > 1:  # find the one that polib refuses
+            for message in batch:
+                yield from _parse([message], file, malformed)
+        elif batch:
+            malformed.drop(f"{file}:{batch[0].number}: {error}.")
+
+
+def _messages(file: DataFile, malformed: Malformed) -> Iterator[_Message]:
+    message = None
+    for number, line in enumerate(_lines(file, malformed), start=1):
+        starts = line.lstrip().startswith(("#", "msgctxt", "msgid ", 'msgid"'))
+        if message is not None and (not line.strip() or (starts and message.is_translated)):
+            if message.keywords or message.problem:
+                yield message
+                message = None
+        if line.strip():
+            message = message or _Message(number)
+            message.add(line)
+    if message is not None:
+        yield message
+
+
+def _lines(file: DataFile, malformed: Malformed) -> Iterator[str]:
+    found = _CHARSET.search(head_of(file))
+    charset = found[1].decode() if found else "utf-8"
+    if charset.lower() in ("utf-8", "utf8", "charset", "us-ascii", "ascii"):  # CHARSET: a template
+        yield from read_lines(file, malformed)
+        return
+    with opened(file) as (stream, place):
+        try:
+            text = codecs.getreader(charset)(stream, "replace")
+        except LookupError:
+            raise UserError(f"{file}: charset={charset} is not known. Convert the file to UTF-8.") from None
+        for line in text:
+            place.lines += 1
+            yield line.rstrip("\r\n")

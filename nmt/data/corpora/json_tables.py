@@ -1,0 +1,200 @@
+"""JSON files of sentence pairs: a record per line (JSON Lines), or one list of records."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from nmt.config import DataConfig
+from nmt.data.corpora.columns import Pair, TextBlock, choose_keys, listed
+from nmt.data.corpora.malformed import BROKEN, Malformed, MalformedRow
+from nmt.data.corpora.opening import CHUNK, DataFile, head_of, opened
+from nmt.data.corpora.tables import NOT_UTF8, blocks_of
+from nmt.data.corpora.text import one_line, read_lines
+from nmt.errors import UserError
+
+_MAX_LEVELS = 8  # levels of a nested record whose keys a message lists
+_MAX_DIGITS = 4000  # of an integer; Python refuses to convert more than 4,300
+_LONGEST_RECORD = 1 << 26  # characters
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+_Value = tuple[str, Any]  # its place, and the value, or `MalformedRow`
+
+
+def read_json(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[TextBlock]:
+    """Reads records with the text of both sides: one per line, or the members of one list.
+
+    A record is an object with keys, or a list with positions that are counted from 1.
+    """
+    values = _members(file) if _is_list(file) else _lines(file, malformed)
+    return blocks_of(_pairs(values, data, malformed))
+
+
+def _pairs(values: Iterator[_Value], data: DataConfig, malformed: Malformed) -> Iterator[Pair]:
+    keys: Pair | None = None
+    for where, value in values:
+        try:
+            if isinstance(value, MalformedRow):
+                raise value
+            record = {str(place): one for place, one in enumerate(value, 1)} if _is_row(value) else value
+            if not isinstance(record, Mapping):
+                raise MalformedRow(f"{where}: must be a JSON object with the keys of both sides.")
+            if keys is None:
+                keys = choose_keys(data, partial(_has, record), _names(record), where)
+            pair = _json_text(record, keys[0], where), _json_text(record, keys[1], where)
+        except MalformedRow as error:
+            malformed.drop(str(error))
+        else:
+            yield pair
+
+
+def _is_row(value: Any) -> bool:
+    """Whether a value is a list of texts, which is a row."""
+    return (
+        isinstance(value, list) and bool(value) and not any(isinstance(one, list | Mapping) for one in value)
+    )
+
+
+def _is_list(file: DataFile) -> bool:
+    """Whether a file is one list of records, rather than a record per line."""
+    head = head_of(file).removeprefix(codecs.BOM_UTF8).lstrip()
+    if not head.startswith(b"["):
+        return False
+    with suppress(ValueError, RecursionError):
+        return not _is_row(json.loads(head.partition(b"\n")[0]))
+    return True
+
+
+def _lines(file: DataFile, malformed: Malformed) -> Iterator[_Value]:
+    blank: list[int] = []
+    for number, line in enumerate(read_lines(file, malformed), start=1):
+        where = f"{file}:{number}"
+        if not line.strip(" "):
+            blank.append(number)
+            continue
+        for before in blank:
+            problem = "a blank line before lines with text. Delete it; JSONL has one object per line."
+            yield "", MalformedRow(f"{file}:{before}: {problem}")
+        blank.clear()
+        if line is BROKEN:
+            yield where, MalformedRow(f"{where}: {NOT_UTF8}.")
+            continue
+        try:
+            value = json.loads(line, parse_int=_integer_or_float)
+        except (ValueError, RecursionError) as error:
+            value = MalformedRow(f"{where}: not valid JSON ({error}). JSONL has one object per line.")
+        yield where, value
+
+
+def _members(file: DataFile) -> Iterator[_Value]:
+    """Yields the members of one list. They are parsed one by one, so that memory is that of the longest."""
+    decoder = json.JSONDecoder(parse_int=_integer_or_float)
+    with opened(file) as (stream, place):
+        text = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
+        buffer, at, counted = "", 0, 0  # `counted`: where the lines of the buffer have been counted
+
+        def more() -> bool:
+            nonlocal buffer, at, counted
+            count()
+            content = stream.read1(CHUNK)
+            buffer, at, counted = buffer[at:] + text.decode(content, final=not content), 0, 0
+            return bool(content)
+
+        def count() -> str:
+            """Returns the place of the next character."""
+            nonlocal counted
+            place.lines += buffer.count("\n", counted, at)
+            counted = at
+            return f"{file}:{place.lines + 1}"
+
+        def character() -> str:
+            """Moves to the next character that is not a space, and returns it; empty at the end."""
+            nonlocal at
+            while (at := _after_spaces(buffer, at)) == len(buffer) and more():
+                pass
+            return buffer[at : at + 1]
+
+        def damaged(problem: str) -> UserError:
+            return UserError(f"{count()}: not valid JSON ({problem}).")
+
+        character()
+        at += 1  # the bracket
+        if character() == "]":
+            return
+        while True:
+            character()
+            try:
+                value, end = decoder.raw_decode(buffer, at)
+            except RecursionError as error:
+                raise damaged(str(error)) from None
+            except json.JSONDecodeError as error:
+                if len(buffer) - at < _LONGEST_RECORD and more():
+                    continue
+                raise damaged(error.msg) from None
+            yield count(), value
+            at = end
+            follows = character()
+            at += 1
+            if follows == "]":
+                return
+            if follows != ",":
+                raise damaged("a comma is missing" if follows else "the list has no end")
+
+
+def _after_spaces(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _integer_or_float(digits: str) -> int | float:
+    """Converts an integer. One with too many digits becomes a float.
+
+    Such a number is in another field than the text, and must not stop the reader.
+    """
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+
+
+def _json_text(record: Mapping[str, Any], key: str, where: str) -> str:
+    if not _has(record, key):
+        raise MalformedRow(f"{where}: lacks the key {key!r}. Its keys are {listed(_names(record))}.")
+    value = _at(record, key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise MalformedRow(f"{where}: {key!r} must be text, not {value!r:.40}.")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise MalformedRow(
+                f"{where}: {key!r} is not valid UTF-8, or contains half a surrogate pair. Correct it."
+            ) from None
+    return one_line(value)
+
+
+def _at(record: Mapping[str, Any], key: str) -> Any:
+    if key in record:
+        return record[key]
+    outer, _, inner = key.partition(".")
+    return _at(record[outer], inner)
+
+
+def _has(record: Any, key: str) -> bool:
+    if not isinstance(record, Mapping):
+        return False
+    outer, dot, inner = key.partition(".")
+    return key in record or (bool(dot) and outer in record and _has(record[outer], inner))
+
+
+def _names(record: Mapping[str, Any], prefix: str = "", levels: int = _MAX_LEVELS) -> list[str]:
+    names = []
+    for key, value in record.items():
+        nested = levels > 1 and isinstance(value, Mapping)
+        names += _names(value, f"{prefix}{key}.", levels - 1) if nested else [prefix + key]
+    return names
