@@ -119,6 +119,9 @@ def _compose_once() -> None:
 
 def run_command(name: str, *arguments: str) -> int:
     """Runs a command in this process as the interpreter would; returns its exit status."""
+    from nmt.runtime.forks import forked_before_computing
+
+    forked_before_computing()  # as a new process
     sys.argv = [name, *arguments]
     sys.modules["__main__"] = ModuleType("__main__")
     _standard_streams()

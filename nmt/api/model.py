@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -15,6 +16,7 @@ from nmt.decoding.translation import log_numbers, log_problems
 from nmt.errors import UserError
 from nmt.evaluation.task import configured_utility
 from nmt.options.compose import changed_decoding
+from nmt.runtime.forks import undivided
 from nmt.runtime.guest import Guest, as_guest, torch_for_nmt
 from nmt.runtime.plugins import import_plugins
 from nmt.runtime.streams import log
@@ -55,13 +57,17 @@ def load(
         model_dir = [model_dir]
     folders = [os.fspath(folder) for folder in model_dir]
     config = TranslateConfig(folders, device=device, precision=precision, threads=threads)
-    with session(progress=False):
+    with session(progress=False), undivided():
         import_plugins(plugins)
-        return Model(LoadedModels.load(config), threads)
+        return Model(LoadedModels.load(config), config, plugins)
 
 
 class Model:
     """A model or an ensemble that `nmt.load` has loaded. Several threads may use the same `Model`.
+
+    So may processes of `multiprocessing` (`pool.map(model.translate, lines)`): a forked process computes with
+    one thread in the memory of its parent. Another process loads the folders, once, because a model is
+    pickled as their paths and the options of `nmt.load`.
 
     The `**decoding` arguments of a method are options of the section `decoding`, such as `beam_size=8` or
     `length_penalty=1.0`. The other options have their values from the training of the (first) model.
@@ -78,17 +84,23 @@ class Model:
     source_lang: str
     target_lang: str
 
-    def __init__(self, loaded: LoadedModels, threads: int) -> None:
+    def __init__(self, loaded: LoadedModels, config: TranslateConfig, plugins: Sequence[str]) -> None:
         self.folders = tuple(bundle.folder for bundle in loaded.bundles)
         self.config = loaded.bundles[0].config
         self.source_lang, self.target_lang = self.config.data.source_lang, self.config.data.target_lang
-        self._loaded, self._threads = loaded, threads
+        self._loaded, self._threads = loaded, config.threads
+        options = {"device": config.device, "precision": config.precision, "threads": config.threads}
+        self._key, self._options = os.urandom(8), {**options, "plugins": [*plugins]}
+        _models[self._key] = self
         self._built: dict[tuple[tuple[str, str], ...], tuple[Translator, PairReader]] = {}
         self._readers({})  # moves the models to the device
 
     def __repr__(self) -> str:
         names = ", ".join(map(str, self.folders))
         return f"<nmt.Model {self.source_lang}-{self.target_lang} from {names}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self._key, [os.path.abspath(folder) for folder in self.folders], self._options)
 
     @overload
     def translate(
@@ -308,6 +320,43 @@ class Model:
             utility = configured_utility(decoding, self.target_lang)
             self._built[key] = self._loaded.readers(decoding, utility)
         return self._built[key]
+
+
+_models: weakref.WeakValueDictionary[bytes, Model] = weakref.WeakValueDictionary()
+"""The models of this process, and of the process from which it was forked, by their keys."""
+_last_unpickled: list[Model] = []
+
+
+def _unpickled(key: bytes, folders: Sequence[str], options: dict[str, Any]) -> Model | _NotLoaded:
+    """Returns the model with this key; loads it if this process does not have it.
+
+    A pool of processes unpickles a model with each of its tasks, so the last one is retained.
+    """
+    if (model := _models.get(key)) is None:
+        try:
+            model = _models[key] = load(folders, **options)
+        except Exception as error:
+            return _NotLoaded(error)
+        model._key = key
+        _last_unpickled[:] = [model]
+    return model
+
+
+class _NotLoaded:
+    """A model that this process could not load: each use raises the error.
+
+    An error while a task is unpickled would end a process of `multiprocessing.Pool`, and the pool would wait
+    for the result forever.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*arguments: Any, **options: Any) -> Any:
+            raise self._error
+
+        return fail if callable(getattr(Model, name, None)) else fail()
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

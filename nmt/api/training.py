@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -62,3 +63,13 @@ def train(
 
 
 _TRAINING = threading.RLock()
+
+
+def _forget_other_threads() -> None:
+    """Replaces the lock in a forked process, which lacks the thread that may hold it."""
+    global _TRAINING
+    _TRAINING = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_other_threads)

@@ -40,6 +40,7 @@ from nmt.decoding.terminology import continuing_ids
 from nmt.decoding.utf8 import Characters
 from nmt.errors import UserError
 from nmt.model import DecoderState, Seq2Seq, put_on
+from nmt.runtime.forks import undivided
 from nmt.runtime.fp32_products import fast_fp32_products
 from nmt.runtime.lazy import cached_property
 from nmt.runtime.machine import kept_freed_memory, memory_errors
@@ -405,7 +406,7 @@ class TorchSearcher(Searcher):
         dtype = _DTYPES.get(self.precision)
         autocast = torch.autocast(self.device.type, dtype, enabled=dtype is not None)
         try:
-            with memory_errors(self._memory_error), torch.inference_mode(), autocast:
+            with undivided(), memory_errors(self._memory_error), torch.inference_mode(), autocast:
                 yield
         except FloatingPointError as error:
             raise UserError(

@@ -38,6 +38,7 @@ from nmt.options.model_options import (
 from nmt.options.overrides import Setting, named_sections, settings_of_jobs
 from nmt.options.sweep import with_distinct_folders, words_of
 from nmt.options.user_files import Folder
+from nmt.runtime.forks import undivided
 from nmt.runtime.streams import log, progress
 
 C = TypeVar("C")
@@ -116,7 +117,7 @@ def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> De
 @contextmanager
 def _isolated_hydra(config_name: str, schema: type[Any]) -> Iterator[None]:
     """Sets Hydra up to compose from `configs/`, apart from a calling program's use; one thread at a time."""
-    with _LOCK:
+    with undivided(), _LOCK:
         # There is no public way: `Singleton.get_state` copies deeply, and after `set_state` a `ConfigStore`
         # that the calling program has in a variable would no longer be the one that Hydra reads.
         repo = dict(ConfigStore.instance().repo)  # with Hydra's own entries

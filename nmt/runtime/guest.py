@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from nmt.runtime.forks import is_forked, undivided
 from nmt.runtime.machine import set_threads
 
 _VARIABLES = (
@@ -93,8 +94,8 @@ def torch_for_nmt(threads: int | None = None) -> Iterator[None]:
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
-        if threads is not None:
-            set_threads(threads)
+        if threads is not None or is_forked():
+            set_threads(threads or 0)
         yield
 
 
@@ -105,23 +106,33 @@ class _Shared:
     """
 
     def __init__(self, saved: Callable[[], AbstractContextManager[None]]) -> None:
-        self._saved, self._lock, self._calls = saved, threading.Lock(), 0
-        self._stack = ExitStack()
+        self._saved, self._lock, self._stack = saved, threading.Lock(), ExitStack()
+        self._threads: list[int] = []  # of the calls
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget_other_threads)
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
         """Saves the state before the body and restores it afterwards."""
-        with self._lock:
-            if not self._calls:
+        thread = threading.get_ident()
+        with undivided(), self._lock:
+            if not self._threads:
                 self._stack.enter_context(self._saved())
-            self._calls += 1
+            self._threads.append(thread)
         try:
             yield
         finally:
-            with self._lock:
-                self._calls -= 1
-                if not self._calls:
+            with undivided(), self._lock:
+                self._threads.remove(thread)
+                if not self._threads:
                     self._stack.close()
+
+    def _forget_other_threads(self) -> None:
+        """Restores the state in a forked process if only calls of threads that it lacks have changed it."""
+        calls = [thread for thread in self._threads if thread == threading.get_ident()]
+        if self._threads and not calls:
+            self._stack.close()
+        self._lock, self._threads = threading.Lock(), calls
 
 
 @contextmanager

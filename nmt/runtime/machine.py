@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from nmt.config import Precision, TrainingConfig
 from nmt.errors import UserError
+from nmt.runtime.forks import is_forked, undivided
 
 if TYPE_CHECKING:
     import torch
@@ -101,10 +102,13 @@ _ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORC
 
 
 def set_threads(threads: int) -> None:
-    """Sets the number of CPU threads of tensor operations in this process; 0: one a core."""
+    """Sets the number of CPU threads of tensor operations in this process; 0: one a core.
+
+    A forked process has one: it lacks the threads of its parent, for which operations would wait forever.
+    """
     import torch
 
-    torch.set_num_threads(threads or available_cores())
+    torch.set_num_threads(1 if is_forked() else threads or available_cores())
 
 
 def queued_seconds(tasks: Path = Path("/proc/self/task")) -> float | None:
@@ -129,7 +133,7 @@ def keep_freed_memory() -> None:
     system maps the next one page by page. With logits of that size this takes a tenth to a third of the time
     of training in bf16, and a tenth of the time of a search.
     """
-    with _retention.lock:
+    with undivided(), _retention.lock:
         _retention.until_undone = True
         _retain(True)
 
@@ -139,7 +143,7 @@ def default_freed_memory() -> None:
 
     The limits are those that glibc adapts to in a process that frees large buffers.
     """
-    with _retention.lock:
+    with undivided(), _retention.lock:
         _retention.until_undone = False
         if not _retention.users:
             _retain(False)
@@ -150,7 +154,7 @@ def kept_freed_memory() -> Iterator[None]:
     """Retains freed memory during the body; see `keep_freed_memory`. Several threads may use it at once."""
 
     def use(change: int) -> None:
-        with _retention.lock:
+        with undivided(), _retention.lock:
             before, _retention.users = _retention.users, _retention.users + change
             if not (_retention.until_undone or (before and _retention.users)):
                 _retain(change > 0)

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from nmt.runtime.guest import guest
 
@@ -28,7 +28,7 @@ def progress(*, total: int | None, unit: str, description: str, hidden: bool = F
     """
     call = guest()
     if hidden or (call is not None and not call.progress):
-        return _terminal_bar()(total=total, disable=True)
+        return cast("tqdm[Any]", _NoBar())
     live = sys.stderr.isatty()
     raw = _raw_stderr()
     kind = _terminal_bar() if live else _line_bar()
@@ -44,6 +44,28 @@ def progress(*, total: int | None, unit: str, description: str, hidden: bool = F
         leave=False,
         file=sys.stderr if raw is None or not live else _BarStream(raw),
     )
+
+
+class _NoBar:
+    """A progress bar that shows nothing, without the lock of tqdm: another thread may hold it at a fork."""
+
+    n = initial = last_print_n = 0
+    disable = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        pass
+
+    def update(self, n: float | None = 1) -> None:
+        pass
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 @cache

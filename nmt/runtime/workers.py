@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Generic, Self, TypeVar
 
 from nmt.errors import UserError
+from nmt.runtime.forks import own_forks
 from nmt.runtime.plugins import load_inherited_plugins, no_silent_exit
 from nmt.runtime.signals import start_resource_tracker, stop_signals_blocked
 from nmt.runtime.streams import log
@@ -244,7 +245,11 @@ def _start(setup: Callable[[], Any] | None, name: str) -> tuple[Connection, Base
     if not setup:
         start_resource_tracker()
     try:
-        with stop_signals_blocked(), warnings.catch_warnings() if setup else without_main_module():
+        with (
+            stop_signals_blocked(),
+            own_forks(),
+            warnings.catch_warnings() if setup else without_main_module(),
+        ):
             if setup:
                 # Python warns of forks in a process with threads, which might hold locks. A worker takes no
                 # locks of nmt, and computes without threads of torch.

@@ -8,6 +8,7 @@ from threading import Lock
 import numpy as np
 
 from nmt.runtime.arrays import Array, Side, offsets_of, smallest_dtype
+from nmt.runtime.forks import undivided
 
 _BITS = 18  # the table has 2**18 entries of about 30 bytes
 _LANES = 3  # words of up to 3 * 8 bytes are cached
@@ -48,7 +49,7 @@ class Words:
         ends = texts.offsets[1:] - texts.offsets[0]
         codes = np.append(texts.flat(), np.zeros(8 * _LANES, np.uint8))
         codes[ends - 1] = _SPACE
-        with self._lock:
+        with undivided(), self._lock:
             return self._ids(codes, ends)
 
     def _ids(self, codes: Array, ends: Array) -> Side:

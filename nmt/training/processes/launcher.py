@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from nmt.config import TrainingConfig
 from nmt.errors import UserError
+from nmt.runtime.forks import forked_before_computing
 from nmt.runtime.guest import Guest, as_guest, guest
 from nmt.runtime.machine import available_cores, wanted_processes
 from nmt.runtime.os_errors import stray_file_error
@@ -178,6 +179,7 @@ def _run_rank(
         log.setLevel(host.level)
     if os.environ["RANK"] != "0":
         share_terminal(True)
+    forked_before_computing()  # the fork server only imports
     try:
         load_inherited_plugins()
         with as_guest(host), no_silent_exit():
