@@ -34,7 +34,7 @@ def session(*, progress: bool, torch: bool = True) -> Iterator[None]:
             require_unix()
             require_current_folder()
             yield
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             line = stray_file_error(error)
             if line is None:
                 raise

@@ -95,7 +95,7 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
         # report the error again when it flushes standard output at exit.
         silence(product())
         return 128 + getattr(signal, "SIGPIPE", 13)  # Windows does not have it
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         line = stray_file_error(error)
         if line is None:
             raise

@@ -92,6 +92,9 @@ _ERRNO_OF_CLASS = {
     NotADirectoryError: errno.ENOTDIR,
 }
 
+_NO_THREAD = ("can't start new thread", os.strerror(errno.EAGAIN))
+"""In the messages of Python, and of libraries in C++ or a failing fork, which name no file."""
+
 _NO_TEMPORARY = "No usable temporary directory"
 """In the message of `tempfile`; its error carries the number of a missing file, and no name."""
 
@@ -141,13 +144,21 @@ def file_error(error: OSError, path: Path | None = None, action: str = "use") ->
     return UserError(f"can't {action} {path}: {reason}")
 
 
-def stray_file_error(error: OSError) -> UserError | None:
-    """Returns the message for an OSError that no caller has converted; None if it looks like a bug.
+def stray_file_error(error: OSError | RuntimeError) -> UserError | None:
+    """Returns the message for an error that no caller has converted; None if it looks like a bug.
 
     Commands and training processes end with this message. An error without a file name, or on a file of the
-    program, is reported only if no error in the program can cause it, such as a full disk.
+    program, is reported only if no error in the program can cause it, such as a full disk. A RuntimeError is
+    reported if a thread could not be started.
     """
-    named = _file_name(error)
+    named = _file_name(error) if isinstance(error, OSError) else None
+    if named is None and any(words in str(error) for words in _NO_THREAD):
+        return UserError(
+            "this user may start no more threads or processes. End some, or raise the limit (ulimit -u, or "
+            "docker run --pids-limit)."
+        )
+    if not isinstance(error, OSError):
+        return None
     if (named or "").startswith(NO_TEMPORARY_FOLDER) or named is None and _NO_TEMPORARY in str(error):
         return UserError(
             "TMPDIR: no folder for temporary files can be written. Mount one (docker run --tmpfs /tmp), or "

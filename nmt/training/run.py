@@ -46,6 +46,7 @@ from nmt.training.processes.launcher import (
     launch,
     log_idle_gpus,
     num_processes,
+    require_threads,
     require_work,
     warn_of_crowded_cores,
 )
@@ -115,6 +116,7 @@ def run(config: TrainConfig) -> TrainResult | None:
     folder = RunFolder(Path(config.run_dir))
     config = with_former_split(config, folder)
     processes = num_processes(config.training)
+    require_threads(processes)
     log_idle_gpus(config.training, config.data.max_tokens)
     warn_of_crowded_cores(config.training, processes)
     if config.prepare_only or (processes == 1 and not config.training.max_restarts):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from nmt.errors import UserError
+from nmt.runtime.streams import log
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def adopt_launcher(environment: MutableMapping[str, str] = os.environ) -> str | 
 
 
 def refuse_launchers(key: str, environment: Mapping[str, str]) -> None:
-    """Refuses an option in a process that would join others;.
+    """Refuses an option in a process that would join others.
 
     Raises:
         UserError: a launcher other than `torchrun` started this process as one of several.
@@ -102,6 +103,20 @@ _JOINED = ("RANK", "WORLD_SIZE", "MASTER_ADDR")
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether `torchrun` or a launcher that was adopted started this process as one of several."""
     return all(key in environment for key in _JOINED)
+
+
+def warn_if_bound(processes: int) -> None:
+    """Warns if a launcher has bound this process to one core, although more are free for it.
+
+    `mpirun` does it by default. `processes` are on this machine.
+    """
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1 and cores >= 2 * processes:
+        log.warning(
+            "the launcher has bound each of %d processes to one of the %d cores of this machine. Give mpirun "
+            "--bind-to none, or srun --cpus-per-task=%d, to use them all",
+            *(processes, cores, cores // processes),
+        )
 
 
 def _require_torchrun(environment: Mapping[str, str]) -> None:

@@ -40,6 +40,7 @@ _STOP = "stop"  # name of the file that requests a stop
 _MONITOR_INTERVAL = 0.2  # seconds
 _DESCRIPTORS, _DESCRIPTORS_PER_RANK = 48, 8
 """Measured: two ranks need 33 to 40 open files, four need 41 to 48."""
+_THREADS_PER_RANK = 20  # measured: one rank needs 13, two need 25 to 40
 _TERMINATED = 128 + signal.SIGTERM  # exit status of a rank that `Terminated` ended
 
 
@@ -186,7 +187,7 @@ def _run_rank(
             return work(argument)
     except UserError as error:
         raise UserError(str(error)) from None  # the parent gets the name of the class, not the class
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise (stray_file_error(error) or error) from None
 
 
@@ -246,6 +247,30 @@ def num_processes(config: TrainingConfig) -> int:
     if gpus and processes > gpus:
         raise UserError(f"training.devices={processes}: this machine has {gpus} usable GPUs.")
     return processes
+
+
+def require_threads(processes: int) -> None:
+    """Requires that this user may start enough threads; where it can't, a library would abort the process.
+
+    Raises:
+        UserError: the limit is too low.
+    """
+    needed, done = processes * _THREADS_PER_RANK, threading.Event()
+    threads: list[threading.Thread] = []
+    try:
+        for _ in range(needed):
+            thread = threading.Thread(target=done.wait, daemon=True)
+            thread.start()
+            threads.append(thread)
+    except RuntimeError:
+        raise UserError(
+            f"training.devices={processes}: needs {needed} threads, but this user may start only "
+            f"{len(threads)} more. Raise the limit (ulimit -u, or docker run --pids-limit)."
+        ) from None
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
 
 
 def log_idle_gpus(config: TrainingConfig, max_tokens: int | str) -> None:

@@ -24,6 +24,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from nmt.errors import UserError
+from nmt.training.processes.environments import warn_if_bound
 
 _COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 """Ranks that wait for longer work of another one wait in `exchange`, which has no timeout."""
@@ -109,6 +110,8 @@ class Ranks:
                 LOCAL_WORLD_SIZE=str(hosts.count(host)),
                 GROUP_RANK=str(machines.index(host)),
             )
+            if rank == 0:
+                warn_if_bound(hosts.count(host))
         return cls.join(rank, world, int(os.environ["LOCAL_RANK"]), device, store)
 
     def leave(self) -> None:

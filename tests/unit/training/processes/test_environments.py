@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from nmt.errors import UserError
-from nmt.training.processes.environments import adopt_launcher, launched, refuse_launchers
+from nmt.runtime.streams import log
+from nmt.training.processes.environments import adopt_launcher, launched, refuse_launchers, warn_if_bound
 
 KUBERNETES = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}
 SLURM = {
@@ -108,3 +111,24 @@ def test_a_sweep_does_not_join() -> None:
     refuse_launchers("-m", {})
     with pytest.raises(UserError, match="^-m: the processes of a launcher join for one run, not for a sweep"):
         refuse_launchers("-m", KUBERNETES)
+
+
+@pytest.mark.parametrize(
+    ("bound_to", "cores", "warned"), [({3}, 16, True), ({3}, 4, False), ({3, 4}, 16, False), ({0}, 1, False)]
+)
+def test_processes_bound_to_one_core(
+    bound_to: set[int],
+    cores: int,
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: bound_to, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(log, "propagate", True)
+    warn_if_bound(4)
+    expected = (
+        "the launcher has bound each of 4 processes to one of the 16 cores of this machine. Give mpirun "
+        "--bind-to none, or srun --cpus-per-task=4, to use them all"
+    )
+    assert caplog.messages == [expected] * warned

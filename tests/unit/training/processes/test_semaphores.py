@@ -1,15 +1,17 @@
-"""Several processes on a machine without semaphores, or with few open files: one line."""
+"""Several processes on a machine without semaphores, or with few open files or threads: one line."""
 
 from __future__ import annotations
 
 import errno
 import multiprocessing
 import resource
+import threading
 
 import pytest
 
 from nmt.errors import UserError
-from nmt.training.processes.launcher import launch
+from nmt.runtime.os_errors import stray_file_error
+from nmt.training.processes.launcher import launch, require_threads
 from nmt.training.processes.stopping import StopRequest
 
 
@@ -28,6 +30,43 @@ def test_no_semaphores(error: Exception, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(multiprocessing, "Lock", fail)
     with pytest.raises(UserError, match="^training.devices=2: several processes need semaphores in /dev/shm"):
         launch(str, "", 2, StopRequest())
+
+
+def test_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = threading.active_count()
+    require_threads(2)
+    start, started = threading.Thread.start, []
+
+    def limited(thread: threading.Thread) -> None:
+        if len(started) == 30:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(UserError) as refusal:
+        require_threads(2)
+    assert str(refusal.value) == (
+        "training.devices=2: needs 40 threads, but this user may start only 30 more. Raise the limit "
+        "(ulimit -u, or docker run --pids-limit)."
+    )
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("can't start new thread"),
+        RuntimeError("Resource temporarily unavailable"),  # of sentencepiece
+        BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),  # of a fork
+    ],
+)
+def test_no_more_threads(error: OSError | RuntimeError) -> None:
+    assert str(stray_file_error(error)) == (
+        "this user may start no more threads or processes. End some, or raise the limit (ulimit -u, or "
+        "docker run --pids-limit)."
+    )
+    assert stray_file_error(RuntimeError("a bug")) is None
 
 
 def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
