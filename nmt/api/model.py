@@ -25,7 +25,7 @@ from nmt.runtime.streams import progress as progress_bar
 if TYPE_CHECKING:
     from nmt.decoding.alignment import Alignment
     from nmt.decoding.head_choice import HeadChoice
-    from nmt.decoding.pairs import PairReader
+    from nmt.decoding.pairs import PairAttention, PairReader
     from nmt.decoding.scoring import ScoredTarget
     from nmt.decoding.translation import ScoredText, Translation
     from nmt.decoding.translator import Translator
@@ -248,6 +248,31 @@ class Model:
         with as_guest(Guest(progress)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="pairs", description="Aligning") as bar:
                 return reader.align(texts, bar.update)
+
+    def attention(self, source: str, target: str | None = None, **decoding: Any) -> PairAttention:
+        """Returns the attention weights of every layer and head in a sentence pair, for looking at.
+
+        Args:
+            source: a sentence, which is read as a whole.
+            target: its translation, which the decoder reads (teacher forcing); None: that of `translate`.
+            **decoding: options of the section `decoding`, for the translation.
+
+        Returns:
+            The pieces of both sides, and the weights as arrays: `encoder` (L, H, S, S), `decoder`
+            (L, H, T, T) and `cross` (L, H, T, S), for L layers, H heads, S source tokens and T target tokens.
+            A recurrent model has `cross` alone, with one layer and one head.
+
+        Raises:
+            UserError: this is an ensemble, the source is blank, a side is too long or has a line break, or
+                the model has no attention to the source.
+        """
+        if len(self.folders) > 1:
+            raise UserError("attention: needs one model. Load each model alone.")
+        if target is None:
+            target = self.translate(source, **{"split_sentences": False, **decoding})
+        [pair], (_, reader) = _pairs([(source, target)]), self._readers(decoding)
+        with as_guest(Guest(False)), torch_for_nmt(self._threads):
+            return reader.attention(*pair)
 
     def choose_alignment_heads(self, pairs: Iterable[tuple[str, str]]) -> HeadChoice:
         """Chooses the attention heads that align words best, from sentence pairs without alignments.

@@ -1,18 +1,46 @@
-"""Given translations: scores them, aligns their words, and chooses the heads that align words."""
+"""Given translations: scores them, aligns their words, and shows the attention of all heads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from nmt.copying.strings import MaskedPair
 from nmt.copying.translation import RawWords, raw_links
+from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 from nmt.decoding.alignment import Alignment, word_links
 from nmt.decoding.head_choice import HeadChoice, Pair
 from nmt.decoding.scoring import ScoredTarget
 from nmt.decoding.searcher import SearchRequest, placeholders_of
-from nmt.decoding.torch_searcher import TorchSearcher
+from nmt.decoding.torch_searcher import TorchSearcher, evaluation_mode
 from nmt.decoding.translator import empty_if_blank, encoded_sources
+from nmt.errors import UserError
+from nmt.runtime.arrays import Array
+
+
+@dataclass(frozen=True)
+class PairAttention:
+    """The attention weights of all layers and heads in a sentence pair; those of a query sum to 1.
+
+    S source and T target tokens, L layers, H heads. The arrays are float32.
+
+    Attributes:
+        source: the S pieces of the source, EOS last.
+        target: the T pieces that the decoder reads, BOS first.
+        predicted: the T pieces that the decoder is to predict, EOS last: `target`, shifted by one.
+        cross: (L, H, T, S), from each target token to the source.
+        encoder: (L, H, S, S), from each source token to the source; None: a recurrent model.
+        decoder: (L, H, T, T), from each target token to those before it and to itself; None as `encoder`.
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    predicted: tuple[str, ...]
+    cross: Array = field(repr=False)
+    encoder: Array | None = field(default=None, repr=False)
+    decoder: Array | None = field(default=None, repr=False)
 
 
 class PairReader:
@@ -81,6 +109,35 @@ class PairReader:
                 links = raw_links(links, *(RawWords.of(text, raw, strings) for text, raw in texts))
             alignments[rows[index]] = links
         return alignments
+
+    def attention(self, source: str, target: str) -> PairAttention:
+        """Returns the attention weights of one model in a pair, whose translation is given (teacher forcing).
+
+        Raises:
+            UserError: the source is blank or too long, or the model has no attention to the source.
+        """
+        [model] = self.searcher.ensemble.models
+        [(source_ids, target_ids)] = self._encoded(self._placeholders.masked_pairs([(source, target)]))
+        longest, most = self.searcher.max_source_tokens, self.searcher.max_target_tokens
+        if not source_ids:
+            raise UserError("attention: the source is blank. Give a sentence.")
+        for name, ids, limit in (("source", source_ids, longest), ("target", target_ids, most)):
+            if limit is not None and len(ids) >= limit:
+                raise UserError(
+                    f"attention: the {name} has {len(ids) + 1:,} tokens, and at most {limit:,} are allowed. "
+                    "Give a shorter one."
+                )
+        batch = Batch.of([source_ids], [target_ids]).to(self.searcher.device)
+        with evaluation_mode([model]), self.searcher.inference():
+            weights = model.attention_weights(batch)
+        cross, *others = (
+            None if part is None else part.float().cpu().numpy()
+            for part in (weights.cross, weights.encoder, weights.decoder)
+        )
+        assert cross is not None
+        pieces = self.tokenizer.target_pieces_of([BOS_ID, *target_ids, EOS_ID])
+        read = self.tokenizer.source_pieces_of([*source_ids, EOS_ID])
+        return PairAttention(tuple(read), tuple(pieces[:-1]), tuple(pieces[1:]), cross, *others)
 
     def choose_heads(self, pairs: Sequence[tuple[str, str]]) -> HeadChoice | None:
         """Chooses the heads that align words, for one model; see `TorchSearcher.choose_heads`."""

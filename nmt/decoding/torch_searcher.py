@@ -220,7 +220,7 @@ class TorchSearcher(Searcher):
             for source, target in pairs
             if len(source) < longest and (most is None or len(target) < most)
         ]
-        with _evaluation_mode([model]), self._inference():
+        with evaluation_mode([model]), self.inference():
             return choose_heads(attention, pairs, more)
 
     def run(
@@ -231,7 +231,7 @@ class TorchSearcher(Searcher):
         on_cpu = self.device.type == "cpu"
         is_fp32, is_long = self.precision not in _DTYPES, sum(map(len, batches)) >= _LONG
         with (
-            _evaluation_mode(self.ensemble.models),
+            evaluation_mode(self.ensemble.models),
             fast_fp32_products() if on_cpu and is_fp32 else contextlib.nullcontext(),
             kept_freed_memory() if on_cpu and is_long else contextlib.nullcontext(),
         ):
@@ -327,7 +327,7 @@ class TorchSearcher(Searcher):
             search = partial(sample, options=sampling, scorer=LengthPenalty(config.length_penalty))
         else:
             search = partial(beam_search, config=config, constraints=automata)
-        with self._inference():
+        with self.inference():
             return search(
                 ensemble.step,
                 ensemble.start(Batch.of(sources, [()] * len(sources)).to(self.device)),
@@ -396,12 +396,12 @@ class TorchSearcher(Searcher):
     ) -> list[Result]:
         """Calls `forced_score` or `forced_attention` with the targets of pairs."""
         sources, targets = zip(*pairs, strict=True)
-        with self._inference():
+        with self.inference():
             state = ensemble.start(Batch.of(sources, [()] * len(sources)).to(self.device))
             return function(ensemble.step, state, targets, bos_id=BOS_ID, eos_id=EOS_ID, device=self.device)
 
     @contextlib.contextmanager
-    def _inference(self) -> Iterator[None]:
+    def inference(self) -> Iterator[None]:
         """Disables gradients, sets the precision, turns NaN and exhausted memory into `UserError`s."""
         dtype = _DTYPES.get(self.precision)
         autocast = torch.autocast(self.device.type, dtype, enabled=dtype is not None)
@@ -427,7 +427,7 @@ class _BatchTooLarge(UserError):
 
 
 @contextlib.contextmanager
-def _evaluation_mode(models: Sequence[Seq2Seq]) -> Iterator[None]:
+def evaluation_mode(models: Sequence[Seq2Seq]) -> Iterator[None]:
     """Sets the models to evaluation mode; restores the mode of each at the end."""
     were_training = [model.training for model in models]
     for model in models:

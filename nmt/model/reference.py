@@ -83,6 +83,26 @@ def naive_attention(
         (Lq, H * E).
     """
     places = torch.arange(len(q)), torch.arange(len(k))
+    weights = naive_weights(q, k, causal=causal, score=score, positions=positions, window=window, layer=layer)
+    outputs = torch.stack([weights[head] @ v[:, head] for head in range(q.shape[1])])
+    values = None if positions is None else positions.values(weights[None], *places, layer)
+    if values is not None:
+        outputs = outputs + values[0]
+    return outputs.transpose(0, 1).flatten(1)
+
+
+def naive_weights(
+    q: Tensor,
+    k: Tensor,
+    *,
+    causal: bool,
+    score: Score | None = None,
+    positions: Positions | None = None,
+    window: int | None = None,
+    layer: int = 0,
+) -> Tensor:
+    """Returns the weights of `naive_attention`, (H, Lq, Lk); the arguments are the same."""
+    places = torch.arange(len(q)), torch.arange(len(k))
     bias = None
     if positions is not None:
         q, k = positions.rotate(q, k, places[0])
@@ -99,12 +119,7 @@ def naive_attention(
         for j in range(len(k)):
             if (causal and j > i) or (window is not None and abs(i - j) > window):
                 scores[:, i, j] = -math.inf
-    weights = scores.softmax(-1)
-    outputs = torch.stack([weights[head] @ v[:, head] for head in range(q.shape[1])])
-    values = None if positions is None else positions.values(weights[None], *places, layer)
-    if values is not None:
-        outputs = outputs + values[0]
-    return outputs.transpose(0, 1).flatten(1)
+    return scores.softmax(-1)
 
 
 def _scores(q: Tensor, keys: Tensor, head: int, score: Score | None) -> Tensor:

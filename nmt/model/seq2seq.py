@@ -25,6 +25,7 @@ from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model.backend import Backend
 from nmt.model.dropout import DropoutSource
+from nmt.model.weighed import AttentionWeights
 from nmt.runtime.plugins import Registry
 
 
@@ -212,6 +213,21 @@ class Seq2Seq(nn.Module, ABC):
         raise UserError(
             f"model.architecture={self.config.architecture}: this model has no attention to the source."
         )
+
+    @torch.no_grad()
+    def attention_weights(self, batch: Batch) -> AttentionWeights:
+        """Returns the attention weights of a batch of one pair, whose target is given (teacher forcing).
+
+        Here those to the source alone, step by step as in a search.
+
+        Raises:
+            UserError: the architecture has no attention to the source.
+        """
+        state, rows = self.start(batch), []
+        for identifier in batch.target_in:
+            _, state, weights = self.step_with_heads(identifier.view(1, 1), state)
+            rows.append(weights[0, 0])
+        return AttentionWeights(torch.stack(rows, 2).float())
 
     def step_with_attention(
         self, ids: Tensor, state: Any, heads: Sequence[tuple[int, int]] = ()

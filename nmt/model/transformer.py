@@ -36,6 +36,7 @@ from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.positions import Places, Positions, Shape, build_positions
 from nmt.model.seq2seq import Linear, ModelOutput, Seq2Seq
 from nmt.model.size import num_weights, training_flops
+from nmt.model.weighed import AttentionWeights, weighed
 
 
 class Transformer(Seq2Seq):
@@ -197,6 +198,11 @@ class Transformer(Seq2Seq):
         dtype = torch.get_autocast_dtype(device) if autocast else self.target_embedding.weight.dtype
         pattern = Pattern(queries, keys, heads, width, scale, causal, positions, window)
         return self.backend.attention(pattern, dtype)
+
+    def attention_weights(self, batch: Batch) -> AttentionWeights:
+        """See `Seq2Seq.attention_weights`."""
+        cross, encoder, decoder = (attention.weights for attention in weighed(self, batch))
+        return AttentionWeights(cross, encoder, decoder)
 
     @property
     def attention_shape(self) -> tuple[int, int]:

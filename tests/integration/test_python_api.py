@@ -279,6 +279,45 @@ def test_given_translations_are_scored(model: nmt.Model, unchanged: None) -> Non
     assert all(-100 < score < -1 for score in scores[:3])
 
 
+def test_attention_of_all_layers_and_heads(model: nmt.Model, unchanged: None) -> None:
+    source, target = "ba ka", "ab ak"
+    seen = model.attention(source, target)
+    layers, heads = model.config.model.encoder_layers, model.config.model.heads
+    num_source, num_target = len(seen.source), len(seen.target)
+    assert (seen.source[-1], seen.target[0], seen.predicted[-1]) == ("</s>", "<s>", "</s>")
+    assert seen.target[1:] == seen.predicted[:-1]
+    assert "".join(seen.predicted[:-1]).replace("\u2581", " ").strip() == target
+    assert seen.encoder is not None
+    assert seen.decoder is not None
+    assert seen.encoder.shape == (layers, heads, num_source, num_source)
+    assert seen.decoder.shape == (layers, heads, num_target, num_target)
+    assert seen.cross.shape == (layers, heads, num_target, num_source)
+    for weights in (seen.encoder, seen.decoder, seen.cross):
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+    assert not np.triu(seen.decoder, 1).any()
+    own = model.attention(source, beam_size=2)
+    np.testing.assert_array_equal(
+        own.cross, model.attention(source, model.translate(source, beam_size=2)).cross
+    )
+
+
+@pytest.mark.parametrize(
+    ("pair", "reported"),
+    [
+        ((" ", "a"), "attention: the source is blank. Give a sentence."),
+        (("a\nb", "a"), "source 1: contains a line break"),
+        (("ba " * 2000, "a"), "attention: the source has .* tokens, and at most .* are allowed"),
+    ],
+)
+def test_attention_that_is_refused(
+    model: nmt.Model, pair: tuple[str, str], reported: str, trained: Path
+) -> None:
+    with pytest.raises(nmt.UserError, match=reported):
+        model.attention(*pair)
+    with pytest.raises(nmt.UserError, match="attention: needs one model. Load each model alone"):
+        nmt.load([trained, trained]).attention("a")
+
+
 @pytest.mark.parametrize(
     ("written", "given"),
     [
@@ -449,7 +488,7 @@ def test_the_examples_of_the_guide(toy: Toy, tmp_path: Path) -> None:
             shutil.copy(toy.folder / f"{split}.{ending}", tmp_path / f"{split}.{language}")
     text = DOCUMENT.read_text(encoding="utf-8")
     examples = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
-    assert len(examples) == 5
+    assert len(examples) == 6
     code = "\n".join(examples)
     assert code.count('"model=small",') == 1
     small = "".join(f'"{option}", ' for option in SMALL)
