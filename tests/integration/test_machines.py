@@ -33,6 +33,9 @@ READER = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")  # t
 HOMELESS = ("env", "-u", "HOME", "-u", "USER", "-u", "LOGNAME", "-u", "XDG_CACHE_HOME")
 TWO = ("training.devices=2", "training.micro_batches=2")
 
+MACOS = Path(__file__).parent / "macos"
+"""Its `sitecustomize` makes an interpreter like one of macOS."""
+
 NO_HOME = "NMT_CACHE: this user has no home folder, where prepared data and downloads are stored. "
 READ_ONLY_DISK = "its disk is read-only. Choose another folder."
 
@@ -60,6 +63,9 @@ ENVIRONMENTS = [
     Environment("read-only root", (*MOUNTS, READ_ONLY, "sh", "env", "-u", "TMPDIR"), TWO),
     Environment("no /proc", (*MOUNTS, NO_PROC, "sh"), ("data.max_tokens=auto",)),
     Environment(
+        "macOS", (*MOUNTS, NO_PROC, "sh", "env", f"PYTHONPATH={MACOS}"), (*TWO, "data.max_tokens=auto")
+    ),
+    Environment(
         "no shared memory",
         (*MOUNTS, NO_SHARED_MEMORY, "sh"),
         TWO,
@@ -67,6 +73,12 @@ ENVIRONMENTS = [
     ),
     Environment("small shared memory", (*MOUNTS, SMALL_SHARED_MEMORY, "sh"), TWO),
     Environment("few open files", ("prlimit", "--nofile=24")),
+    Environment(
+        "few threads",
+        ("setpriv", "--reuid", "54399", "--clear-groups", *READER, "prlimit", "--nproc=16"),
+        refused={"nmt-train": "training.devices=1: needs 20 threads, but this user may start only "},
+    ),
+    Environment("ASCII", ("env", "LC_ALL=C", "PYTHONCOERCECLOCALE=0", "PYTHONUTF8=0")),
     Environment(
         "few open files for two processes",
         ("prlimit", "--nofile=24"),
