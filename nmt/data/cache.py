@@ -124,6 +124,11 @@ def cached_or_built(
     with cache_errors():
         manifest = _manifest(folder)
         if manifest is None or not checked and _damaged(folder, manifest["files"]):
+            if manifest is not None and not os.access(folder.parent, os.W_OK | os.X_OK):
+                raise UserError(
+                    f"{folder}: is damaged, and this user can't repair it. Ask its owner to delete it, or "
+                    "give data.cache_dir=FOLDER."
+                )
             make_folder(folder.parent)
             waiting = "waiting for another process that is preparing %s"
             with locked(_lock_file(folder), lambda: log.info(waiting, folder)):

@@ -306,7 +306,7 @@ def _refuse_unless_network(name: _Name, error: Exception) -> None:
     if status in (401, 403):
         name.refuse(f"the hub refuses the token ({brief(error)}). Run hf auth login, or set HF_TOKEN.")
     if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError | TimeoutError):
-        name.refuse(f"could not be written to the cache: {brief(error)}")
+        name.refuse(f"could not be written to the cache: {brief(error)}. Set HF_HOME to another folder.")
     if not is_unreachable(error):
         raise error
 

@@ -175,7 +175,8 @@ def _local_builder(datasets: Any, folder: Path, hub: HubConfig) -> Any:
         ) from None
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         line = file_error(error, folder, "read") if isinstance(error, OSError) and error.errno else None
-        raise UserError(f"data.hub.path={hub.path}: {line or brief(error)}") from None
+        hint = "" if line is None or str(folder) in str(line) else " (HF_HOME=FOLDER)"  # its cache
+        raise UserError(f"data.hub.path={hub.path}: {line or brief(error)}{hint}") from None
     except Exception as error:
         if not type(error).__module__.startswith("yaml"):
             raise

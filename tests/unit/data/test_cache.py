@@ -56,6 +56,25 @@ def linked(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
+def test_what_another_user_must_repair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / NEW
+
+    def build(part: Path) -> dict[str, int]:
+        write_file(part / "00000.safetensors", [b"four"])
+        return {"pairs": 1}
+
+    assert cached_or_built(folder, build) == {"pairs": 1}
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert cached_or_built(folder, build) == {"pairs": 1}
+    flipped(folder / "00000.safetensors")
+    with pytest.raises(UserError) as refusal:
+        cached_or_built(folder, build)
+    assert str(refusal.value) == (
+        f"{folder}: is damaged, and this user can't repair it. Ask its owner to delete it, or give "
+        "data.cache_dir=FOLDER."
+    )
+
+
 @pytest.mark.parametrize(
     ("stage", "name", "damage"),
     [
