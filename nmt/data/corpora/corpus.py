@@ -105,7 +105,7 @@ class Corpus:
             yield block
         malformed.check(self.name, count)
         if not count:
-            raise UserError(f"{self.key}: {self.name} has no sentence pairs")
+            raise UserError(f"{self.key}: {self.name} has no sentence pairs.{malformed.first}")
 
 
 def refuse_both(split: TaggedConfig, key: str, several: str) -> None:

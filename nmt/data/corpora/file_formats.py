@@ -45,6 +45,8 @@ class Format:
 _XML_ROOT = re.compile(
     rb"\s*(?:<\?xml\b[^>]*>|<!DOCTYPE\b[^>]*>|<!--.*?-->|\s)*<(?:\w+:)?(?:tmx|xliff)\b", re.DOTALL
 )
+_MOST_UNNAMED = 100  # files of an archive whose content is looked at
+_OFFICE = {"[Content_Types].xml", "mimetype"}  # of Microsoft's formats, and of OpenDocument
 _MESSAGE = re.compile(rb'^msgid[ \t]*"', re.MULTILINE)
 
 
@@ -68,23 +70,27 @@ def _begins_with_columns(head: bytes, data: DataConfig, delimiters: str) -> bool
 def _read_archive(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[TextBlock]:
     """Reads the pairs of text files in a zip archive whose names end in the two languages, as OPUS has them.
 
-    If it has none, all its files of another format are read, in the order of their names.
+    If it has none, all its files of another format are read, in the order of their names. If no name shows a
+    format, the content does, such as that of `deu.txt` of manythings.org.
     """
     if not isinstance(file, Path):
         raise UserError(f"{file}: an archive in an archive. Unpack the outer one.")
-    members = members_of(file)
-    if pairs := _text_pairs(members, data):
-        yield from read_pairs(pairs, str(file), malformed)
-        return
-    suffixes = {suffix for form in FORMATS.values() for suffix in form.suffixes}
-    chosen = [member for member in members if suffix_of(member) in suffixes]
-    if not chosen:
-        raise UserError(
-            f"{file}: has no two files whose names end in .{data.source_lang} and .{data.target_lang}, and "
-            f"none of a known format, but {listed([member.member for member in members])}"
-        )
-    for member in chosen:
-        yield from reader_of(member, data)(member, data, malformed)
+    with members_of(file) as members:
+        if pairs := _text_pairs(members, data):
+            yield from read_pairs(pairs, str(file), malformed)
+            return
+        suffixes = {suffix for form in FORMATS.values() for suffix in form.suffixes}
+        chosen = [member for member in members if suffix_of(member) in suffixes]
+        chosen = chosen or [member for member in members[:_MOST_UNNAMED] if _by_content(member, data)]
+        if not chosen and _OFFICE & {member.member for member in members}:
+            raise UserError(f"{file}: is a document of an office program. Save a sheet as CSV in UTF-8.")
+        if not chosen:
+            raise UserError(
+                f"{file}: has no two files whose names end in .{data.source_lang} and .{data.target_lang}, "
+                f"and none of a known format, but {listed([member.member for member in members])}"
+            )
+        for member in chosen:
+            yield from reader_of(member, data)(member, data, malformed)
 
 
 def _text_pairs(members: Sequence[Member], data: DataConfig) -> list[tuple[DataFile, DataFile]]:
@@ -123,6 +129,11 @@ FORMATS: dict[str, Format] = {
 """The formats by name, in the order in which a content is compared with them."""
 
 
+def _by_content(file: DataFile, data: DataConfig) -> Reader | None:
+    head = head_of(file)
+    return next((form.read for form in FORMATS.values() if form.begins(head, data)), None)
+
+
 def may_have_numbers(file: DataFile) -> bool:
     """Whether a file may have columns without names, by its name."""
     return all(suffix_of(file) not in form.suffixes or form.read is read_tsv for form in FORMATS.values())
@@ -140,10 +151,8 @@ def reader_of(file: DataFile, data: DataConfig) -> Reader:
             if form.read is read_parquet and (not isinstance(file, Path) or not file.name.endswith(suffix)):
                 raise UserError(f"{file}: a Parquet file must be given as it is. Unpack it.")
             return form.read
-    head = head_of(file)
-    for form in FORMATS.values():
-        if form.begins(head, data):
-            return form.read
+    if read := _by_content(file, data):
+        return read
     raise UserError(
         f"{file}: is neither {', '.join(FORMATS)}, by its name and by its content. Give two plain text files "
         "as source= and target="

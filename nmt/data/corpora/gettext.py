@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from nmt.config import DataConfig
 from nmt.data.corpora.columns import Pair, TextBlock
 from nmt.data.corpora.malformed import BROKEN, Malformed
-from nmt.data.corpora.opening import DataFile, head_of, opened
+from nmt.data.corpora.opening import CHUNK, DataFile, head_of, known_encoding, opened
 from nmt.data.corpora.tables import NOT_UTF8, blocks_of
 from nmt.data.corpora.text import one_line, read_lines
 from nmt.errors import UserError
@@ -26,6 +25,9 @@ _LINE = re.compile(
     r'"(?:[^"\\]++|\\.)*+"[ \t]*'
 )
 _BATCH = 500  # messages that polib parses at a time
+_HIDDEN = {ord(mark): 0xDC00 + place for place, mark in enumerate("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")}
+"""Characters that end a line for polib, but not in PO; and halves of characters, which stand for them."""
+_SHOWN = {hidden: mark for mark, hidden in _HIDDEN.items()}
 
 
 def read_po(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[TextBlock]:
@@ -55,7 +57,7 @@ def _pairs(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[P
                 pairs = [(message.msgid, forms[0]), plural] if len(forms) > 1 else [plural]
             for source, target in pairs:
                 if source and target:
-                    source, target = one_line(source), one_line(target)
+                    source, target = (one_line(side.translate(_SHOWN)) for side in (source, target))
                     yield (target, source) if turned else (source, target)
 
 
@@ -117,7 +119,8 @@ def _parse(batch: list[_Message], file: DataFile, malformed: Malformed) -> Itera
     import polib
 
     try:
-        yield polib.pofile("\n\n".join("\n".join(message.lines) for message in batch) + "\n")
+        text = "\n\n".join("\n".join(message.lines) for message in batch)
+        yield polib.pofile(f"{text.translate(_HIDDEN)}\n")
     except (OSError, ValueError, IndexError) as error:
         if len(batch) > 1:  # find the one that polib refuses
             for message in batch:
@@ -143,15 +146,12 @@ def _messages(file: DataFile, malformed: Malformed) -> Iterator[_Message]:
 
 def _lines(file: DataFile, malformed: Malformed) -> Iterator[str]:
     found = _CHARSET.search(head_of(file))
-    charset = found[1].decode() if found else "utf-8"
-    if charset.lower() in ("utf-8", "utf8", "charset", "us-ascii", "ascii"):  # CHARSET: a template
+    name = found[1].decode() if found else "CHARSET"
+    charset = "utf-8" if name == "CHARSET" else known_encoding(name, file)  # CHARSET: a template
+    if charset == "utf-8":
         yield from read_lines(file, malformed)
         return
     with opened(file) as (stream, place):
-        try:
-            text = codecs.getreader(charset)(stream, "replace")
-        except LookupError:
-            raise UserError(f"{file}: charset={charset} is not known. Convert the file to UTF-8.") from None
-        for line in text:
+        while line := stream.readline(CHUNK):
             place.lines += 1
-            yield line.rstrip("\r\n")
+            yield line.decode(charset, "replace").removesuffix("\n").removesuffix("\r")

@@ -124,9 +124,11 @@ def _members(file: DataFile) -> Iterator[_Value]:
 
         character()
         at += 1  # the bracket
+        follows = ","
         if character() == "]":
-            return
-        while True:
+            follows = "]"
+            at += 1
+        while follows == ",":
             character()
             try:
                 value, end = decoder.raw_decode(buffer, at)
@@ -140,10 +142,10 @@ def _members(file: DataFile) -> Iterator[_Value]:
             at = end
             follows = character()
             at += 1
-            if follows == "]":
-                return
-            if follows != ",":
-                raise damaged("a comma is missing" if follows else "the list has no end")
+        if follows != "]":
+            raise damaged("a comma is missing" if follows else "the list has no end")
+        if character():
+            raise damaged("text follows the list")
 
 
 def _after_spaces(text: str, at: int) -> int:

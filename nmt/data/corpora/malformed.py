@@ -34,6 +34,11 @@ class Malformed:
         """Whether malformed rows are dropped at all."""
         return self._limit > 0.0
 
+    @property
+    def first(self) -> str:
+        """What is wrong with the first malformed rows, as the end of a message; empty if there are none."""
+        return f" The first: {'; '.join(self.examples)}" if self.examples else ""
+
     def drop(self, message: str) -> None:
         """Counts a dropped row. Raises `MalformedRow` if none may be dropped."""
         if not self.allowed:
@@ -49,11 +54,10 @@ class Malformed:
             UserError: their share is above the limit.
         """
         total = num_pairs + self.count
-        if self.count > self._limit * total:
+        if total and self.count / total > self._limit:  # a product would round 0.29 * 100 to less than 29
             raise UserError(
                 f"data.max_malformed={self._limit:g}: {self.count:,} of {total:,} rows of {name} are "
-                f"malformed, a share of {self.count / total:.2g}. Correct the file or allow more. "
-                f"The first: {'; '.join(self.examples)}"
+                f"malformed, a share of {self.count / total:.2g}. Correct the file or allow more.{self.first}"
             )
 
     def warn(self, key: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import lzma
@@ -9,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -36,6 +37,8 @@ class Member:
     archive: Path
     member: str
     """Its name there."""
+    opened: zipfile.ZipFile = field(repr=False, compare=False)
+    """The open archive: its list of files is read once, not for each of them."""
 
     def __str__(self) -> str:
         return f"{self.archive}/{self.member}"
@@ -98,26 +101,47 @@ def head_of(file: DataFile, size: int = 1 << 16) -> bytes:
         return head
 
 
-def members_of(archive: Path) -> list[Member]:
-    """Returns the files in a zip archive in order of their names, except hidden files.
+@contextmanager
+def members_of(archive: Path) -> Iterator[list[Member]]:
+    """Opens a zip archive; its files are in order of their names, without hidden files.
+
+    Of files of the same name, the last one counts, as when the archive is unpacked.
 
     Raises:
         UserError: it is not a zip archive, or a file in it is encrypted.
     """
     with read_errors(archive):
         try:
-            with zipfile.ZipFile(archive) as file:
-                infos = [info for info in file.infolist() if not info.is_dir()]
-        except zipfile.BadZipFile as error:
+            file = zipfile.ZipFile(archive)
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             raise UserError(f"{archive}: not a zip archive ({error}). Download it again.") from None
-    names = []
-    for info in infos:
-        if any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(info.filename).parts):
-            continue
-        if info.flag_bits & 1:
-            raise UserError(f"{archive}/{info.filename}: is encrypted. Unpack the archive.")
-        names.append(info.filename)
-    return [Member(archive, name) for name in sorted(names)]
+    with file:
+        members = {}
+        for info in file.infolist():
+            if info.is_dir() or any(
+                part.startswith((".", "__MACOSX")) for part in PurePosixPath(info.filename).parts
+            ):
+                continue
+            if info.flag_bits & 1:
+                raise UserError(f"{archive}/{info.filename}: is encrypted. Unpack the archive.")
+            members[info.filename] = Member(archive, info.filename, file)
+        yield [members[name] for name in sorted(members)]
+
+
+def known_encoding(name: str, file: DataFile) -> str:
+    """Returns the encoding that a file declares in letters of ASCII, by the name that Python has for it.
+
+    UTF-16 and the like can't be true then: an editor has converted the file. It is UTF-8, as is all ASCII.
+
+    Raises:
+        UserError: it is not known.
+    """
+    try:
+        is_true = b"a\xe9".decode(name, "replace").startswith("a")
+        known = codecs.lookup(name).name
+    except (LookupError, UnicodeError):
+        raise UserError(f"{file}: its encoding, {name}, is not known. Convert the file to UTF-8.") from None
+    return known if is_true and known != "ascii" else "utf-8"
 
 
 @contextmanager
@@ -126,13 +150,12 @@ def _raw(file: DataFile) -> Iterator[io.BufferedReader | IO[bytes]]:
         with open(file, "rb") as raw:
             yield raw
         return
-    with zipfile.ZipFile(file.archive) as archive:
-        try:
-            stream = archive.open(file.member)
-        except (NotImplementedError, RuntimeError, KeyError) as error:
-            raise UserError(f"{file}: can't be unpacked ({error}). Unpack the archive.") from None
-        with stream:
-            yield stream
+    try:
+        stream = file.opened.open(file.member)
+    except (NotImplementedError, RuntimeError) as error:
+        raise UserError(f"{file}: can't be unpacked ({error}). Unpack the archive.") from None
+    with stream:
+        yield stream
 
 
 def _uncompressed(raw: io.BufferedReader | IO[bytes], file: DataFile) -> io.BufferedIOBase:

@@ -20,6 +20,7 @@ _DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(rf'"?sep=([{_DELIMITERS}])"?')  # a first line of Excel's
 MOST_LINES = 1000
 """Largest number of lines of a row of CSV; with more, nothing closes a quotation mark."""
+_CR = "has a carriage return outside of quotation marks. Lines end with LF or CR LF"
 NOT_UTF8 = "is not valid UTF-8"
 """What is wrong with a line that can't be decoded."""
 
@@ -125,7 +126,7 @@ def _csv_rows(file: DataFile, malformed: Malformed) -> Iterator[_Row]:
         try:
             row = next(reader, None)
         except csv.Error as error:
-            row, problem = [], str(error)
+            row, problem = [], _CR if "new-line character" in str(error) else str(error)
         if row is None:
             return
         width = width or len(row)

@@ -18,7 +18,7 @@ from xml.sax.saxutils import quoteattr
 from nmt.config import DataConfig, Markup
 from nmt.data.corpora.columns import Pair, TextBlock
 from nmt.data.corpora.malformed import Malformed
-from nmt.data.corpora.opening import CHUNK, DataFile, opened
+from nmt.data.corpora.opening import CHUNK, DataFile, known_encoding, opened
 from nmt.data.corpora.tables import NOT_UTF8, blocks_of
 from nmt.errors import UserError
 from nmt.languages import distance
@@ -34,7 +34,9 @@ _END = re.compile(  # the group; comments and CDATA sections may contain such te
 _BEGIN = re.compile(r"<(?:[\w.-]+:)?(?:tu|trans-unit|segment)[\s>]")
 _DECLARATION = re.compile(r"\A\s*<\?xml\b[^>]*?\?>")
 _ENCODING = re.compile(rb"<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
-_LONGEST = 1 << 24  # characters between the ends of two units
+_FILE = re.compile(r"<(?:[\w.-]+:)?(?:file|xliff)\s")
+_ORIGINAL = re.compile(r"(<(?:[\w.-]+:)?internal-file\b[^>]*>)[^<]*+")  # the file that an XLIFF was made from
+_LONGEST = 1 << 25  # characters between the ends of two units
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -86,6 +88,7 @@ class _Units:
     """Of an XLIFF file or its current part: those of `source` and `target` elements."""
     seen: dict[str, int] = field(default_factory=dict)
     """The languages of the file, for a message."""
+    has_units: bool = False
 
     def begin(self, element: _Element) -> None:
         """Takes the languages from the start of an element around units."""
@@ -97,6 +100,7 @@ class _Units:
 
     def pairs(self, unit: _Element) -> Iterator[Pair | str]:
         """Yields the pairs of a unit; a text says what is wrong with it."""
+        self.has_units = True
         if any(_name(child) in _UNITS for child in unit.iterdescendants("*")):
             yield "has another unit inside, as if its end were missing"
         elif _name(unit) == "tu":
@@ -106,6 +110,8 @@ class _Units:
 
     def found(self) -> str:
         """Returns a sentence with the languages of the file."""
+        if not self.has_units:
+            return "It has no unit: is it TMX or XLIFF, or the page of an error?"
         return f"Its languages are {', '.join(sorted(self.seen)[:30]) or 'not named'}."
 
     def _of_tu(self, unit: _Element) -> Iterator[Pair | str]:
@@ -249,18 +255,18 @@ def _parsed(file: DataFile, reader: _Units) -> Iterator[tuple[str, list[Pair | s
     """Yields the place of each unit with its pairs, or with what is wrong with it."""
     from lxml import etree
 
-    parser, around = _parser(""), _Around()
+    parser, parent = _parser(""), None  # of the last unit
     with opened(file) as (stream, place):
-        for piece, is_unit, is_broken in _pieces(stream):
+        for piece, is_unit, is_broken in _pieces(stream, file):
             begin = [found.start() for found in _BEGIN.finditer(piece)][-1:]
             where = f"{file}:{place.lines + piece.count(chr(10), 0, begin[0] if begin else len(piece)) + 1}"
             place.lines += piece.count("\n")
             parts: list[Pair | str] = []
-            problem = ""
+            problem, has_begun = "", False
             try:
                 parser.feed(piece.encode("utf-8", "replace"))
             except etree.XMLSyntaxError as error:
-                problem = error.msg
+                problem = _problem(error)
             for event, element in parser.read_events():
                 if event == "end":
                     if _name(element) in _UNITS:
@@ -268,15 +274,24 @@ def _parsed(file: DataFile, reader: _Units) -> Iterator[tuple[str, list[Pair | s
                         is_unit = False
                     _forget(element)
                 elif _name(element) in _UNITS:
-                    around.note(element.getparent())
+                    parent, has_begun = element.getparent(), True
                 else:
                     reader.begin(element)
             if is_unit or problem:  # the unit has not ended: the parser has stopped, or waits for more
-                problem = problem or _closed(parser)
-                parts, parser = [f"not valid XML ({problem})"], _parser(around.start_tags)
+                problem = f"not valid XML ({problem or _closed(parser)})"
+                if not has_begun and _FILE.search(piece):
+                    raise UserError(
+                        f"{where}: {problem}, in the element that names the languages. Correct it."
+                    )
+                parts, parser = [problem], _parser(_start_tags(parent))
             yield where, [NOT_UTF8] if is_broken else parts
         if problem := _closed(parser):
             yield f"{file}:{place.lines + 1}", [f"not valid XML ({problem})"]
+
+
+def _problem(error: Exception) -> str:
+    """Returns the message of a parser in one line, without the place, which is that in a piece."""
+    return re.sub(r",? line \d+, column \d+$", "", " ".join(str(error).split("(<string>")[0].split()))
 
 
 def _closed(parser: XMLPullParser) -> str:
@@ -286,30 +301,19 @@ def _closed(parser: XMLPullParser) -> str:
     try:
         parser.close()
     except etree.XMLSyntaxError as error:
-        return str(error.msg)
+        return _problem(error)
     return ""
 
 
-class _Around:
-    """The elements around the last unit. After an error, a new parser begins inside them."""
-
-    start_tags = "<body>"
-    _parent: _Element | None = None
-
-    def note(self, parent: _Element | None) -> None:
-        """Notes the parent of a unit."""
-        if parent is None or parent is self._parent:
-            return
-        self._parent = parent
-        tags = []
-        for element in (*reversed([*parent.iterancestors()]), parent):
-            names = "".join(
-                f" xmlns{prefix and ':'}{prefix or ''}={quoteattr(str(uri))}"
-                for prefix, uri in element.nsmap.items()
-            )
-            prefix = f"{element.prefix}:" if element.prefix else ""
-            tags.append(f"<{prefix}{_name(element)}{names}>")
-        self.start_tags = "".join(tags)
+def _start_tags(element: _Element | None) -> str:
+    """Returns the start tags of an element and those around it, in which a new parser begins."""
+    if element is None:
+        return "<body>"
+    names = "".join(
+        f" xmlns{prefix and ':'}{prefix or ''}={quoteattr(str(uri))}" for prefix, uri in element.nsmap.items()
+    )
+    prefix, parent = f"{element.prefix}:" if element.prefix else "", element.getparent()
+    return f"{'' if parent is None else _start_tags(parent)}<{prefix}{_name(element)}{names}>"
 
 
 def _parser(start_tags: str) -> XMLPullParser:
@@ -327,29 +331,32 @@ def _parser(start_tags: str) -> XMLPullParser:
     return parser
 
 
-def _pieces(stream: BufferedIOBase) -> Iterator[tuple[str, bool, bool]]:
+def _pieces(stream: BufferedIOBase, file: DataFile) -> Iterator[tuple[str, bool, bool]]:
     """Yields the text in pieces, whether a unit ends at its end, and whether some of it is not decoded."""
-    start = stream.read1(CHUNK)
-    encoding = _encoding_of(start)
+    content = stream.read1(CHUNK)
+    encoding = _encoding_of(content, file)
     is_utf8 = encoding in ("utf-8", "utf-8-sig")
     decoder = codecs.getincrementaldecoder(encoding)("surrogateescape" if is_utf8 else "replace")
-    buffer, content, is_first = "", start, True
-    while True:
+    buffer, is_first, wanted = "", True, 0
+    while content or buffer:
         buffer += decoder.decode(content, final=not content)
-        at = 0
-        ends = [found.end() for found in _END.finditer(buffer) if found[1]]
-        num_units = len(ends)
+        ends = []
+        if not content or len(buffer) >= wanted:
+            ends = [found.end() for found in _END.finditer(buffer) if found[1]]
+            wanted = 0 if ends else 2 * len(buffer)  # a long text is not searched again with each read
+        num_units, at = len(ends), 0
         if not content or (not ends and len(buffer) > _LONGEST):
             ends.append(len(buffer))
         for number, end in enumerate(ends):
             piece = buffer[at:end]
             is_broken = _has_surrogates(piece) if is_utf8 else "\ufffd" in piece
-            yield _DECLARATION.sub("", piece) if is_first else piece, number < num_units, is_broken
-            is_first = False
+            if is_first:
+                piece, is_first = _DECLARATION.sub("", piece), False
+            if len(piece) > CHUNK:
+                piece = _ORIGINAL.sub(r"\1", piece)
+            yield piece, number < num_units, is_broken
             at = end
-        if not content:
-            return
-        buffer, content = buffer[at:], stream.read1(CHUNK)
+        buffer, content = buffer[at:], stream.read1(CHUNK) if content else b""
 
 
 def _has_surrogates(text: str) -> bool:
@@ -360,17 +367,13 @@ def _has_surrogates(text: str) -> bool:
     return False
 
 
-def _encoding_of(start: bytes) -> str:
+def _encoding_of(start: bytes, file: DataFile) -> str:
     """Returns the encoding of an XML file by its first bytes (XML 1.0, appendix F)."""
     for mark, name in _MARKS.items():
         if start.startswith(mark):
             return name
     declared = _ENCODING.match(start)
-    name = declared[1].decode() if declared else "utf-8"
-    try:
-        return codecs.lookup(name).name
-    except LookupError:
-        raise UserError(f"encoding={name}: is not known. Convert the file to UTF-8.") from None
+    return known_encoding(declared[1].decode(), file) if declared else "utf-8"
 
 
 def _forget(element: _Element) -> None:
