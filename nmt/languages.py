@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain
+from pathlib import Path
 
 _NOT_CODES = frozenset({"src"})  # a common name of the source side, and the withdrawn code of Logudorese
 _SEVERAL_SCRIPTS = {"ku": ("Latn", "Arab"), "sh": ("Latn", "Cyrl"), "sr": ("Cyrl", "Latn")}
@@ -200,6 +201,33 @@ def distance(wanted: str, offered: str) -> int | None:
         return 1
     regions_differ = "" not in (ours.region, theirs.region) and ours.region != theirs.region
     return 2 + 2 * langcodes.tag_distance(ours.tag, theirs.tag) + regions_differ
+
+
+_SCRIPT_NAMES = {
+    "Arab": "Arabic",
+    "Cyrl": "Cyrillic",
+    "Hans": "Simplified",
+    "Hant": "Traditional",
+    "Latn": "Latin",
+}
+
+
+def language_name(code: str) -> str:
+    """Returns the English name of a language, with the script and region of its code; the code if unknown."""
+    language = language_of(code)
+    name = _english_names().get(language.language)
+    if name is None:
+        return code
+    parts = [_SCRIPT_NAMES.get(language.script, language.script), language.region]
+    more = ", ".join(filter(None, parts))
+    return f"{name} ({more})" if more else name
+
+
+@cache
+def _english_names() -> dict[str, str]:
+    """Returns the English name of each code of ISO 639-1."""
+    text = Path(__file__).with_name("language_names.txt").read_text("utf-8")
+    return dict(line.split(" ", 1) for line in text.splitlines())
 
 
 def language_of_text(lines: Iterable[str]) -> str:

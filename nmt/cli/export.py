@@ -3,6 +3,7 @@
   nmt-export model_dir=runs/quickstart output=exported                       for CTranslate2, exact
   nmt-export model_dir=DIR output=exported quantization=int8                 smaller and faster
   nmt-export model_dir=DIR output=exported format=marian                     for transformers
+  nmt-export model_dir=DIR output=exported format=argos                      for Argos and LibreTranslate
   nmt-export model_dir=DIR output=exported check=a.en references=a.de        compared on this text
   nmt-export model_dir=DIR output=exported format=nmt push=OWNER/NAME        a copy, on the Hugging Face hub
 

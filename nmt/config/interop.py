@@ -23,7 +23,7 @@ class ExportConfig(Section, refused=disabled.REFUSED_IN_EXPORTS):
     """Model folder, run folder, checkpoint or `hf://OWNER/NAME`."""
     output: str = path_field("folder", "???")
     """Folder for the export. It must not exist, or be empty."""
-    format: str = registered_name("ctranslate2", "ctranslate2", "marian", COPY)
+    format: str = registered_name("ctranslate2", "ctranslate2", "marian", "argos", COPY)
     """Format of the export, as registered in `nmt.export.EXPORTERS`. `nmt`: a model folder for nmt itself."""
     quantization: str = "float32"
     """Number format of the weights: `float32`, `int8`, `int8_float32`, `int8_float16`, `int8_bfloat16`,

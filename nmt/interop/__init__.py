@@ -1,5 +1,6 @@
 """Exchange with other programs: exports, imports and engines, each compared with the model of nmt."""
 
+from nmt.interop.argos_export import ArgosExporter
 from nmt.interop.ctranslate2_export import CTranslate2Exporter
 from nmt.interop.engines import CTranslate2Engine, PyTorchEngine
 from nmt.interop.interfaces import ENGINES as ENGINES
@@ -15,6 +16,7 @@ from nmt.interop.marian_export import MarianExporter
 from nmt.interop.marian_import import MarianImporter
 
 EXPORTERS["ctranslate2"] = CTranslate2Exporter
+EXPORTERS["argos"] = ArgosExporter
 EXPORTERS["marian"] = MarianExporter
 IMPORTERS["marian"] = MarianImporter
 ENGINES["nmt"] = PyTorchEngine

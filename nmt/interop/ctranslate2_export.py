@@ -16,7 +16,7 @@ from nmt.bundle import Bundle
 from nmt.config import Activation, ModelConfig, Norm
 from nmt.data.subwords.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID, UNK_ID
-from nmt.interop.interfaces import Exporter, tag_example
+from nmt.interop.interfaces import Exporter, ForeignModel, tag_example
 from nmt.interop.parity import equally_probable
 from nmt.model.positions import Places, Positions
 from nmt.model.transformer import Transformer
@@ -27,7 +27,8 @@ _ENCODINGS = (*_TABLES, "rotary", "relative", "t5")
 SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 """The names of the special pieces in the engine, by id."""
 _BATCH_TOKENS = 2048
-_THREADS = 4  # of one operation; the sums in fp32 depend on it slightly
+THREADS = 4
+"""Of one operation; the sums in fp32 depend on it slightly."""
 
 
 class CTranslate2Exporter(Exporter):
@@ -64,22 +65,10 @@ class CTranslate2Exporter(Exporter):
 
     def write(self, bundle: Bundle, folder: Path, *, quantization: str, max_length: int) -> None:
         """See `Exporter.write`."""
-        model = bundle.model
-        assert isinstance(model, Transformer)
-        spec = _specification(model, bundle.config.model, max_length)
-        tokenizer = bundle.tokenizer
-        source, target = vocabularies(tokenizer)
-        spec.register_source_vocabulary(source)
-        spec.register_target_vocabulary(target)
-        spec.config.bos_token, spec.config.eos_token = SPECIAL[BOS_ID], SPECIAL[EOS_ID]
-        spec.config.unk_token, spec.config.decoder_start_token = SPECIAL[UNK_ID], SPECIAL[BOS_ID]
-        spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, 1e-5
-        spec.validate()
-        spec.optimize(quantization=quantization)
-        spec.save(str(folder))
-        tokenizer.save(folder)
+        write_weights(bundle, folder, quantization=quantization, max_length=max_length)
+        bundle.tokenizer.save(folder)
 
-    def load(self, folder: Path, quantization: str) -> _ForeignModel:
+    def load(self, folder: Path, quantization: str) -> ForeignModel:
         """See `Exporter.load`."""
         return _ForeignModel(folder, quantization)
 
@@ -88,6 +77,22 @@ class CTranslate2Exporter(Exporter):
         names = bundle.tokenizer.model_files
         text = _USAGE.replace("SOURCE_MODEL", names[0]).replace("TARGET_MODEL", names[1])
         return text.replace("QUANTIZATION", quantization) + tag_example(bundle, _TAGGED)
+
+
+def write_weights(bundle: Bundle, folder: Path, *, quantization: str, max_length: int) -> None:
+    """Writes a model and its vocabularies into an empty folder, without the SentencePiece models."""
+    model = bundle.model
+    assert isinstance(model, Transformer)
+    spec = _specification(model, bundle.config.model, max_length)
+    source, target = vocabularies(bundle.tokenizer)
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.config.bos_token, spec.config.eos_token = SPECIAL[BOS_ID], SPECIAL[EOS_ID]
+    spec.config.unk_token, spec.config.decoder_start_token = SPECIAL[UNK_ID], SPECIAL[BOS_ID]
+    spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, 1e-5
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(folder))
 
 
 _USAGE = """\
@@ -141,7 +146,7 @@ class LoadedByCTranslate2:
             str(folder),
             device="cpu",
             compute_type=compute_type(quantization, "cpu"),
-            intra_threads=_THREADS,
+            intra_threads=THREADS,
         )
 
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
@@ -187,7 +192,7 @@ class _ForeignModel(LoadedByCTranslate2):
         self._processors = [spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files]
         # A `MarianVocabulary` encodes whole lines, as the engine does: no ties.
         self._may_tie = not (folder / PIECE_LIST).exists()
-        super().__init__(folder, _vocabularies(folder), quantization)
+        super().__init__(folder, stored_vocabularies(folder), quantization)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self._encoded(0, lines)
@@ -207,7 +212,7 @@ class _ForeignModel(LoadedByCTranslate2):
         return [[self._ids[side].get(piece, UNK_ID) for piece in sentence] for sentence in pieces]
 
 
-def _vocabularies(folder: Path) -> list[list[str]]:
+def stored_vocabularies(folder: Path) -> list[list[str]]:
     """Returns the pieces of the source and of the target, as the engine reads them."""
     joint = folder / "shared_vocabulary.json"
     sides = [folder / f"{side}_vocabulary.json" for side in ("source", "target")]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from nmt.config import DecodingConfig, ModelConfig, ServeConfig, TranslateConfig
 from nmt.errors import UserError
@@ -32,8 +32,11 @@ class ForeignModel(Protocol):
         """Returns whether `ids` encode the line as well as the result of `encode`, up to rounding."""
         ...
 
-    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
-        """Returns the target ids of each line, without EOS, as a user of the export computes them."""
+    def encode_target(self, lines: Sequence[str]) -> list[list[int]] | None:
+        """Returns the target ids of each line, without EOS, as a user of the export computes them.
+
+        None: the program does not encode targets.
+        """
         ...
 
     def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
@@ -71,6 +74,10 @@ class Exporter(ABC):
     def reason_against(self, bundle: Bundle) -> str | None:
         """Returns why the engine can't compute this model, beginning with the option; None if it can."""
 
+    def prepared(self, bundle: Bundle) -> Bundle:
+        """Returns the model to write and to compare with: the same, unless the engine can't forbid pieces."""
+        return bundle
+
     @abstractmethod
     def write(self, bundle: Bundle, folder: Path, *, quantization: str, max_length: int) -> None:
         """Writes a model into an empty folder.
@@ -85,6 +92,17 @@ class Exporter(ABC):
     @abstractmethod
     def load(self, folder: Path, quantization: str) -> ForeignModel:
         """Loads what `write` has written."""
+
+    def finished(self, folder: Path, quantization: str, lines: Sequence[str]) -> dict[str, Any]:
+        """Translates the lines of the comparison as the users of the export do, after it has passed.
+
+        Returns:
+            Facts for the report.
+
+        Raises:
+            UserError: the program translates in another way.
+        """
+        return {}
 
     @abstractmethod
     def usage(self, bundle: Bundle, quantization: str) -> str:

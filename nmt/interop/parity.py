@@ -109,7 +109,8 @@ def _parity(
         engine.score(all_sources, all_targets),
         forced(model, all_sources, all_targets),
     )
-    ids = engine.encode_target(text.references)
+    encoded = engine.encode_target(text.references)
+    ids = targets if encoded is None else encoded
     read = engine.decode([[id for id in sentence if id >= NUM_SPECIAL] for sentence in ids])
     _compare_texts("of a reference", read, tokenizer.decode_target(targets))
     translations = engine.translate(sources, text.limits)

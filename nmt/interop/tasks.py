@@ -105,6 +105,7 @@ def _exported(
     limits = config.max_length, bundle.model.max_source_len, bundle.model.max_target_len
     longest = min(limit for limit in limits if limit is not None)
     text = comparable_text(_pairs(config, bundle), bundle, longest, config.check_sentences)
+    bundle = exporter.prepared(bundle)
     with fresh_folder(output) as fresh:
         record = record_of(bundle, config.format, config.quantization, config.max_length)
         compared = _written_and_compared(config, exporter, bundle, text, fresh)
@@ -177,7 +178,7 @@ def _written_and_compared(
                 f"max_bleu_loss={config.max_bleu_loss:g}. The export was deleted. Choose another "
                 "quantization, or allow it with nmt-export max_bleu_loss=N."
             )
-    return result
+    return result | exporter.finished(folder, quantization, text.lines)
 
 
 def _compared(bundle: Bundle, model: ForeignModel, text: ComparedText, failure: tuple[str, str]) -> Parity:

@@ -15,10 +15,9 @@ from starlette.requests import ClientDisconnect
 
 from nmt.config.serving import LimitsConfig
 from nmt.errors import UserError
-from nmt.languages import distance, language_of
+from nmt.languages import distance, language_name, language_of
 from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
 from nmt.serving.detection import detected
-from nmt.serving.documentation import read_template
 from nmt.serving.refusals import Refusal, missing
 from nmt.serving.requests import TranslateRequest
 from nmt.serving.served_models import ServedModel
@@ -252,25 +251,3 @@ def _distance(wanted: str | None, offered: str) -> int | None:
     found = distance(wanted, offered)
     other = _LIBRETRANSLATE.get(wanted.lower()) if found is None else None
     return found if other is None else distance(other, offered)
-
-
-NAMES: dict[str, str] = dict(line.split(" ", 1) for line in read_template("languages.txt").splitlines())
-"""ISO 639-1 code → English name."""
-_SCRIPTS = {
-    "Arab": "Arabic",
-    "Cyrl": "Cyrillic",
-    "Hans": "Simplified",
-    "Hant": "Traditional",
-    "Latn": "Latin",
-}
-
-
-def language_name(code: str) -> str:
-    """Returns the English name of a language, with the script and region of its code; the code if unknown."""
-    language = language_of(code)
-    name = NAMES.get(language.language)
-    if name is None:
-        return code
-    parts = [_SCRIPTS.get(language.script, language.script), language.region]
-    more = ", ".join(filter(None, parts))
-    return f"{name} ({more})" if more else name

@@ -60,7 +60,7 @@ NOT_OURS = {
         "wc",
         "xxd",
     ),
-    *("pip", "comet/bin/pip", ".venv/bin/pre-commit", "nvidia-smi"),
+    *("pip", "comet/bin/pip", ".venv/bin/pre-commit", "nvidia-smi", "argospm", "argos-translate"),
 }
 """Other programs; their options are not checked."""
 

@@ -355,6 +355,6 @@ def test_wrong_options() -> None:
         export(ExportConfig("m", "o", quantization="int4"))
     with pytest.raises(
         UserError,
-        match=r"^format=onnx: there is no export format onnx. Choose from ctranslate2, marian, nmt.$",
+        match=r"^format=onnx: there is no export format onnx. Choose from ctranslate2, argos, marian, nmt.$",
     ):
         export(ExportConfig("m", "o", format="onnx"))
