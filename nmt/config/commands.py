@@ -13,7 +13,7 @@ from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
 from nmt.config.model import ModelConfig
 from nmt.config.schema import path_field, registered_name
-from nmt.config.training import TrainingConfig
+from nmt.config.training import NO_AVERAGE_OF_MODELS, TrainingConfig
 from nmt.errors import UserError
 
 
@@ -72,7 +72,7 @@ class TrainConfig(Section, refused=disabled.REFUSED_IN_TRAINING, unused=disabled
     resume_from: str | None = None
     """Checkpoint of the run to go back to, such as `update-300`. Later checkpoints are removed when training
     begins. Running the same command again resumes the run and does not go back again."""
-    start_from: str | None = path_field("folder", None)
+    start_from: str | None = path_field("folder", None, alternative=NO_AVERAGE_OF_MODELS)
     """Warm start: a model folder, a run folder, a checkpoint or `hf://OWNER/NAME`. Training begins with its
     weights and its vocabulary."""
     plugins: list[str] = field(default_factory=list)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from nmt.config import disabled
 from nmt.config.checks import PROCESSES, Section, between, bounded, check_language, check_licence
 from nmt.config.schema import path_field, registered_name
+from nmt.config.training import NO_AVERAGE_OF_MODELS
 from nmt.errors import UserError
 
 COPY = "nmt"
@@ -19,7 +20,7 @@ MOST_POSITIONS = 1 << 17
 class ExportConfig(Section, refused=disabled.REFUSED_IN_EXPORTS):
     """Options of `nmt-export`: a model, a format, and the text for the comparison."""
 
-    model_dir: str = path_field("folder", "???")
+    model_dir: str = path_field("folder", "???", alternative=NO_AVERAGE_OF_MODELS)
     """Model folder, run folder, checkpoint or `hf://OWNER/NAME`."""
     output: str = path_field("folder", "???")
     """Folder for the export. It must not exist, or be empty."""

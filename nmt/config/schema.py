@@ -36,19 +36,21 @@ class TextOption:
             empty for other text.
         several: whether a list of texts is allowed.
         optional: whether it may be null.
+        alternative: what to do with several, where a list is not allowed; empty: nothing.
     """
 
     names: str = ""
     several: bool = False
     optional: bool = False
+    alternative: str = ""
 
 
-def path_field(names: str, default: str | None, *, several: bool = False) -> Any:
+def path_field(names: str, default: str | None, *, several: bool = False, alternative: str = "") -> Any:
     """Returns the field of an option that names a file or a folder, or is a part of such a name.
 
-    `names` and `several` are those of `TextOption`. The default None makes the option optional.
+    The arguments are those of `TextOption`. The default None makes the option optional.
     """
-    return dataclasses.field(default=default, metadata={_PATH: (names, several)})
+    return dataclasses.field(default=default, metadata={_PATH: (names, several, alternative)})
 
 
 def registered_name(default: str | None, *built_in: str) -> Any:
@@ -156,8 +158,8 @@ def text_option(schema: type[Any], key: str) -> TextOption | None:
 
 def _declared(field: dataclasses.Field[Any], hint: Any) -> TextOption | None:
     if _PATH in field.metadata:
-        names, several = field.metadata[_PATH]
-        return TextOption(names, several, field.default is None)
+        names, several, alternative = field.metadata[_PATH]
+        return TextOption(names, several, field.default is None, alternative)
     optional = types.NoneType in typing.get_args(hint)
     kinds = [kind for kind in alternatives(hint) if kind is not types.NoneType]
     return TextOption("", typing.get_origin(hint) is list, optional) if kinds == [str] else None

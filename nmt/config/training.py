@@ -106,6 +106,13 @@ class ScheduleConfig(Section, key="training.schedule."):
     """Options of a schedule of a plugin. Its class has their types and defaults."""
 
 
+NO_AVERAGE_OF_MODELS = (
+    "Weights are averaged over checkpoints of one run, by nmt-train with training.averaging; those of "
+    "different runs have no meaningful average. nmt-translate model_dir=[A,B] translates with several models."
+)
+"""The answer where a user gives several models to average."""
+
+
 @dataclass
 class AveragingConfig(Section, key="training.averaging."):
     """Checkpoint averaging (section 6.1 of the paper)."""

@@ -118,12 +118,37 @@ def _exported(
     return result
 
 
+_ONNX = (
+    "there is no export for ONNX. Export for transformers with format=marian; the package optimum-onnx "
+    "converts that folder, with optimum-cli export onnx --model FOLDER ONNX_FOLDER."
+)
+_BERGAMOT = (
+    "Bergamot reads models that Marian has trained. For small and fast models without PyTorch, use "
+    "format=ctranslate2 quantization=int8; or train Marian with translations of nmt-translate."
+)
+_NPZ = (
+    "Marian's npz are imported (nmt-import), not written. Use format=marian for transformers, or "
+    "format=nmt: numpy reads its model.safetensors with safetensors.numpy.load_file."
+)
+_OTHER_FORMATS = (
+    dict.fromkeys(("onnx", "onnxruntime", "optimum"), _ONNX)
+    | dict.fromkeys(("bergamot", "firefox", "translatelocally", "slimt", "browsermt"), _BERGAMOT)
+    | dict.fromkeys(("npz", "marian-npz", "marian_npz", "numpy"), _NPZ)
+    | dict.fromkeys(("hf", "huggingface", "transformers"), "transformers has Marian. Use format=marian.")
+    | dict.fromkeys(("argosmodel", "argos-translate", "libretranslate"), "Use format=argos.")
+    | dict.fromkeys(("ct2", "ctranslate"), "Use format=ctranslate2.")
+)
+"""Formats that users look for → what to do."""
+
+
 def exporter_of(format: str, quantization: str, key: str = "format") -> Exporter:
     """Returns the exporter of a format; `key` is the option that has chosen it.
 
     Raises:
         UserError: there is no such format or number format, or a package is missing.
     """
+    if (advice := _OTHER_FORMATS.get(format.lower())) and format not in EXPORTERS:
+        raise UserError(f"{key}={format}: {advice}")
     if format not in EXPORTERS:
         names = ", ".join((*EXPORTERS, COPY))
         raise UserError(f"{key}={format}: there is no export format {format}. Choose from {names}.")

@@ -20,6 +20,7 @@ from nmt.config import SCHEMAS
 from nmt.config.checks import shortened
 from nmt.config.plain_yaml import parse_yaml
 from nmt.config.schema import schema_keys
+from nmt.config.training import NO_AVERAGE_OF_MODELS
 
 if TYPE_CHECKING:
     from hydra.errors import MissingConfigException
@@ -73,6 +74,8 @@ def explained(known: Sequence[str], error: Exception) -> str:
     key = getattr(cause, "full_key", None) or (unknown.group(1) if unknown else "")
     if re.search(r"[Kk]ey '.*' (is )?not in|No match in the defaults list|Could not append", text):
         return f"{key}: there is no such option{did_you_mean(key, known)}"
+    if key == "training.averaging":
+        return f"{key}: {wrong_value(cause)} {NO_AVERAGE_OF_MODELS}"
     return f"{key}: {wrong_value(cause)}" if key else first_line(error)
 
 

@@ -219,9 +219,9 @@ def read_text(key: str, written: str, option: TextOption) -> str | list[str] | N
             return [_unquoted(item) for item in items]
         if len(items) > 1:
             kind = option.names or "text"
+            quotes = f"Put the name of a single {kind} in quotes: \"{key}='{written}'\"."
             raise UserError(
-                f"{key}={written}: must be one {kind}, not a list. Put the name of a single {kind} in "
-                f"quotes: \"{key}='{written}'\"."
+                f"{key}={written}: must be one {kind}, not a list. {option.alternative or quotes}"
             )
     return _unquoted(written)
 

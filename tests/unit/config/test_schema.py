@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nmt.config import EvalConfig, TrainConfig, TranslateConfig
 from nmt.config.schema import TextOption, check_truth, literal_keys, text_option
+from nmt.config.training import NO_AVERAGE_OF_MODELS
 from nmt.errors import UserError
 
 FILE, FILES = TextOption("file", optional=True), TextOption("file", several=True, optional=True)
@@ -19,7 +21,7 @@ FOLDER = TextOption("folder", optional=True)
     [
         (TrainConfig, "run_dir", TextOption("folder")),
         (TrainConfig, "name", TextOption("name")),
-        (TrainConfig, "start_from", FOLDER),
+        (TrainConfig, "start_from", replace(FOLDER, alternative=NO_AVERAGE_OF_MODELS)),
         (TrainConfig, "data.name", TextOption("name")),
         (TrainConfig, "data.train.source", FILES),
         (TrainConfig, "data.valid.target", FILES),

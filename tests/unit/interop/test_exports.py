@@ -355,6 +355,29 @@ def test_wrong_options() -> None:
         export(ExportConfig("m", "o", quantization="int4"))
     with pytest.raises(
         UserError,
-        match=r"^format=onnx: there is no export format onnx. Choose from ctranslate2, argos, marian, nmt.$",
+        match=r"^format=odd: there is no export format odd. Choose from ctranslate2, argos, marian, nmt.$",
     ):
-        export(ExportConfig("m", "o", format="onnx"))
+        export(ExportConfig("m", "o", format="odd"))
+
+
+@pytest.mark.parametrize(
+    ("format", "advice"),
+    [
+        ("onnx", "there is no export for ONNX. Export for transformers with format=marian; the package opt"),
+        (
+            "bergamot",
+            "Bergamot reads models that Marian has trained. For small and fast models without PyTorch,",
+        ),
+        (
+            "npz",
+            "Marian's npz are imported (nmt-import), not written. Use format=marian for transformers, or ",
+        ),
+        ("HuggingFace", "transformers has Marian. Use format=marian."),
+        ("argosmodel", "Use format=argos."),
+        ("ct2", "Use format=ctranslate2."),
+    ],
+)
+def test_formats_that_users_look_for(format: str, advice: str) -> None:
+    with pytest.raises(UserError) as refused:
+        export(ExportConfig("m", "o", format=format))
+    assert str(refused.value).startswith(f"format={format}: {advice}")

@@ -158,6 +158,10 @@ def test_the_papers_systems(
         ("data.train.corpora.back.weight=x", "data.train.corpora.back.weight: must be a number, not x."),
         ("+data.valid.corpora.a.source=x", "+data.valid.corpora: there is no such option"),
         ("decoding.processors.a=3", "decoding.processors.a: is a section or a list. Give its options one"),
+        (
+            "training.averaging=[a,b]",
+            "training.averaging: is a section or a list. Give its options one by one. Weights are",
+        ),
         ("decoding.processors=a", "decoding.processors: is a section or a list. Give its options one by one"),
         ("decoding.processors.a.b.c=3", "+decoding.processors.a.b.c: there is no such option"),
         ("training.schedule.nam=x", "training.schedule.nam: there is no such option. Did you mean"),

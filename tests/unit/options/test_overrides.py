@@ -156,6 +156,10 @@ def test_interpolations(monkeypatch: pytest.MonkeyPatch) -> None:
             "run_dir=[a,b]",
             "run_dir=[a,b]: must be one folder, not a list. Put the name of a single folder in ",
         ),
+        (
+            "start_from=[a,b]",
+            "start_from=[a,b]: must be one folder, not a list. Weights are averaged over checkpoints ",
+        ),
         ("run_dir=a${b", "run_dir=a${b: ${ begins an interpolation such as ${name}, but this one can't be "),
         ("run_dir=\\${name}", "run_dir=${name}: ${ begins an interpolation. Give a folder without it."),
         ("run_dir=${none}", "run_dir: interpolation key 'none' not found"),
