@@ -35,8 +35,9 @@ class LimitsConfig(Section, key="limits."):
     """Most sentences that wait for translation. If a request does not fit, the answer is 503 with
     Retry-After."""
     work: int = bounded(2_000_000, between(1, 1 << 50))
-    """Largest work of a request: its characters times the hypotheses of the beam, and again for each
-    translation in which tags are placed. More has the answer 413."""
+    """Largest work of a request: its characters, and 60 a line, times the hypotheses of the beam; again for
+    each translation in which tags are placed, and for each required term of a line. More has the answer
+    413."""
     waiting_work: int = bounded(10_000_000, between(1, 1 << 50))
     """Largest work of all requests that wait. If a request does not fit, the answer is 503."""
     connections: int = bounded(512, between(1, 1_000_000))

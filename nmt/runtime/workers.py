@@ -87,6 +87,11 @@ class WorkerPool(Generic[Task, Result]):
             self._close(pipe)
         self._num_started = 0
 
+    def kill(self) -> None:
+        """Kills the processes, from any thread: a `run` in another one raises `UserError`."""
+        for process in [*self._processes.values()]:
+            process.kill()
+
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Yields the number and the result of each task, in the order in which they are done.
 

@@ -2,9 +2,11 @@
 
 A request is a *ticket* with one or more lines, each a sentence of it. Tickets wait in the order of their
 arrival. A batch has one set of options: a free thread takes the lines of the oldest ticket and of others with
-the same options, until the batch has its largest number of lines or its largest work. A thread can't be
-stopped, so this bounds the time that others wait for a batch. If a ticket has more lines than a batch takes,
-it returns to the end of the queue, so that a long text does not block the short ones behind it.
+the same options, until the batch has its largest number of lines or its largest work. The largest work is
+about that of a second, from the times of earlier batches: so long do others wait for a batch. A line with
+more work is a batch of its own, and one thread never takes such lines. If a ticket has more lines than a
+batch takes, it returns to the end of the queue, so that a long text does not block the short ones behind it.
+A batch whose tickets are all cancelled is stopped, if the model can do so.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
 
 _FEWEST = 16  # lines of a batch from which on it gains time to share them with another free thread
+_BATCH_SECONDS = 1.0  # of a batch with the largest work
+_FIRST = 1 / 8  # of the model's largest work: that of the first batches, before its speed is known
+_LEAST = 1 / 50  # of the model's largest work: smaller batches say little about its speed
+_FASTER = 0.3  # weight of a faster batch in the mean speed; a slower one is believed at once
 
 
 class QueueFull(Exception):
@@ -84,6 +90,9 @@ class Batcher:
         self._work = 0  # of these lines
         self._free = 0  # threads that wait for lines
         self._closed = False
+        self._speed = model.batch_work * _FIRST / _BATCH_SECONDS  # work per second
+        self._running: dict[int, Sequence[tuple[Ticket, int]]] = {}  # the batch of each translating thread
+        self._num_large = 0  # of these batches, those of a line with too much work
         self._changed = threading.Condition()
         self._threads = [
             threading.Thread(target=self._run, name=f"translate-{number}", daemon=True)
@@ -123,12 +132,15 @@ class Batcher:
     def cancel(self, ticket: Ticket) -> None:
         """Cancels the future of a ticket, and drops its lines that still wait.
 
-        Lines that a batch has taken are translated, and their results are dropped. A ticket that is finished
-        or cancelled stays unchanged.
+        The results of lines that a batch has taken are dropped. The batch is stopped if it has no others. A
+        ticket that is finished or cancelled stays unchanged.
         """
         with self._changed:
             ticket.future.cancel()
             self._drop(ticket)
+            for thread, batch in self._running.items():
+                if _is_abandoned(batch):
+                    self._model.stop(thread)
 
     def close(self) -> None:
         """Accepts no more tickets, translates those that wait, and ends the threads and the model."""
@@ -156,35 +168,60 @@ class Batcher:
                         return
                     self._changed.wait(self._pause())
                 batch = self._take()
+                work = sum(ticket.work[line] for ticket, line in batch)
                 self._free -= 1
+                is_large = work > self._most_work
+                self._num_large += is_large
+                self._running[threading.get_ident()] = batch
                 if self._queue:
                     self._changed.notify()
-            self._translate_batch(batch)
+            seconds = self._translate_batch(batch)
+            with self._changed:
+                del self._running[threading.get_ident()]
+                self._num_large -= is_large
+                if is_large:  # its work is a bound: the end of a long line may not be translated
+                    self._changed.notify()
+                elif seconds and work >= self._model.batch_work * _LEAST:
+                    speed = work / seconds
+                    self._speed = min(speed, self._speed + _FASTER * (speed - self._speed))
 
-    def _oldest(self) -> Ticket:
-        return next(iter(self._queue))
+    @property
+    def _most_work(self) -> float:
+        """The largest work of a batch of several lines."""
+        most = self._model.batch_work
+        return max(min(most, self._speed * _BATCH_SECONDS), most * _LEAST)
+
+    def _oldest(self) -> Ticket | None:
+        """Returns the oldest ticket that this thread may take lines of: a thread remains for small ones."""
+        allowed = self._num_large < max(len(self._threads) - 1, 1)
+        most = math.inf if allowed else self._most_work
+        return next((ticket for ticket in self._queue if ticket.work[ticket._taken] <= most), None)
 
     def _ready(self) -> bool:
         """Returns whether to take a batch now: there is a ticket, and it has waited for others."""
-        return bool(self._queue) and (
+        oldest = self._oldest()
+        return oldest is not None and (
             self._closed
-            or self._waiting >= self._model.batch_size(self._oldest().options)
-            or time.monotonic() >= self._oldest()._since + self._wait
+            or self._waiting >= self._model.batch_size(oldest.options)
+            or time.monotonic() >= oldest._since + self._wait
         )
 
     def _pause(self) -> float | None:
         """Returns the seconds until `_ready` may hold; None: until something changes."""
-        return max(self._oldest()._since + self._wait - time.monotonic(), 0) if self._queue else None
+        oldest = self._oldest()
+        return None if oldest is None else max(oldest._since + self._wait - time.monotonic(), 0)
 
     def _take(self) -> list[tuple[Ticket, int]]:
         """Takes the tickets and the numbers of the lines of the next batch."""
-        options = self._oldest().options
+        oldest = self._oldest()
+        assert oldest is not None, "`_ready` holds"
+        options = oldest.options
         share = math.ceil(self._waiting / max(self._free, 1))
         room = min(self._model.batch_size(options), max(share, _FEWEST))
         batch: list[tuple[Ticket, int]] = []
-        work, most = 0, self._model.batch_work
-        group = (ticket for ticket in self._queue if ticket.options == options)
-        for ticket in [*itertools.islice(group, room)]:
+        work, most = 0, self._most_work
+        group = (ticket for ticket in self._queue if ticket.options == options and ticket is not oldest)
+        for ticket in [oldest, *itertools.islice(group, room - 1)]:
             while ticket._taken < len(ticket.lines) and len(batch) < room:
                 more = ticket.work[ticket._taken]
                 if batch and work + more > most:
@@ -203,7 +240,8 @@ class Batcher:
         self._waiting -= len(batch)
         return batch
 
-    def _translate_batch(self, batch: Sequence[tuple[Ticket, int]]) -> None:
+    def _translate_batch(self, batch: Sequence[tuple[Ticket, int]]) -> float:
+        """Translates a batch, and gives the results to its tickets; returns the seconds, 0 if it failed."""
         lines, options = [ticket.lines[line] for ticket, line in batch], batch[0][0].options
         start, error = time.monotonic(), None
         results: Sequence[Translation] = ()
@@ -212,8 +250,11 @@ class Batcher:
                 results = self._model.translate(lines, options)
             assert len(results) == len(lines), "there must be a result for each line"
         except Exception as raised:  # the thread must continue: other requests wait for it
+            if _is_abandoned(batch):
+                return 0.0
             log.error("a batch failed: %s", raised, exc_info=not isinstance(raised, ValueError))
             error = raised
+        seconds = time.monotonic() - start
         with self._changed:
             for place, (ticket, line) in enumerate(batch):
                 if ticket.future.done():
@@ -225,4 +266,10 @@ class Batcher:
                 ticket._results[line] = results[place]
                 if len(ticket._results) == len(ticket.lines):
                     ticket.future.set_result([ticket._results[i] for i in range(len(ticket.lines))])
-        self._observe(len(lines), time.monotonic() - start)
+        self._observe(len(lines), seconds)
+        return 0.0 if error is not None else seconds
+
+
+def _is_abandoned(batch: Sequence[tuple[Ticket, int]]) -> bool:
+    """Returns whether nobody waits for the results of a batch."""
+    return all(ticket.future.done() for ticket, _ in batch)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import queue
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -39,8 +40,9 @@ _PLAIN: dict[str, Any] = {
     "nbest": 1,
 }  # a request chooses the number of translations
 _BATCH_CHARACTERS = 400  # of each line of a full batch: the largest work of a batch, about a second on a CPU
-_OVERHEAD = 20  # characters that a short line counts more
+_OVERHEAD = 60  # characters that a line counts more: the steps of its search are never few
 _TAGS = 8  # of a line, which double the work of their search
+_MOST_TERMS = 12  # required terms of a line from which on more of them have the same work
 _ATTENTION_LINES = 8  # of a batch with attention, whose results need much memory
 
 
@@ -62,6 +64,7 @@ class SearchOptions:
 
 
 _Job = tuple[Sequence[str], SearchOptions]
+_Pool = WorkerPool[_Job, "Sequence[Translation]"]
 
 
 class ServedModel:
@@ -100,7 +103,9 @@ class ServedModel:
         processes = translator.searcher.num_processes
         self.threads = max(threads, processes)
         # Each process has a separate pool, so that one can be replaced.
-        self._idle: queue.SimpleQueue[WorkerPool[_Job, Sequence[Translation]]] | None = None
+        self._idle: queue.SimpleQueue[_Pool] | None = None
+        self._busy: dict[int, _Pool | None] = {}  # by the thread that waits; None: its process is killed
+        self._changing = threading.Lock()
         if processes == 1:
             self._work(_FIRST)
             return
@@ -132,16 +137,26 @@ class ServedModel:
         """Returns an estimate of the work of each line: the number of characters times that of hypotheses.
 
         A line with tags is searched again for each of its translations, to place them, which has more work
-        the more tags it has. A search with required terms has about twice the work.
+        the more tags it has. Each required term of a line adds its work again, up to a limit.
         """
         beam_size = decoding_of(self._default.config, options).beam_size
-        factor = beam_size * (2 if options.terms or self._terminology else 1)
+        terminology = self._required(options)
         work = []
         for line in lines:
             tags = sum(1 for _ in TAG.finditer(line))
             searches = 1 + (options.nbest * (1 + tags / _TAGS) if tags else 0)
-            work.append(int((len(line) + _OVERHEAD) * factor * searches))
+            if terminology is not None:
+                searches += min(len(terminology.targets(line)), _MOST_TERMS)
+            work.append(int((len(line) + _OVERHEAD) * beam_size * searches))
         return work
+
+    def is_slow_to_estimate(self, options: SearchOptions) -> bool:
+        """Returns whether `work` takes much longer than a count of characters."""
+        return bool(options.terms or self._terminology)
+
+    def _required(self, options: SearchOptions) -> Terminology | None:
+        """Returns the required terms of a request with these options."""
+        return Terminology.of(options.terms, self._terminology) if options.terms else self._terminology
 
     def divide(self, lines: Sequence[str]) -> Sequence[Parts]:
         """Divides lines into the parts that `translate` translates one by one."""
@@ -159,17 +174,29 @@ class ServedModel:
         """
         if self._idle is None:
             return self._work((lines, options))
-        pool = self._idle.get()
+        pool, thread, failed = self._idle.get(), threading.get_ident(), True
+        with self._changing:
+            self._busy[thread] = pool
         try:
             [(_, results)] = pool.run([(lines, options)])
+            failed = False
             return results
-        except BaseException:
-            pool.__exit__()
-            with suppress(OSError):  # of a fork without memory; then the next call starts the process
-                pool.__enter__()
-            raise
         finally:
+            with self._changing:
+                was_stopped = self._busy.pop(thread) is None
+            if failed or was_stopped:
+                pool.__exit__()
+                with suppress(OSError):  # of a fork without memory; then the next call starts the process
+                    pool.__enter__()
             self._idle.put(pool)
+
+    def stop(self, thread: int) -> None:
+        """Ends the call of `translate` in a thread, with an error, if a worker process translates for it."""
+        with self._changing:
+            pool = self._busy.get(thread)
+            if pool is not None:
+                self._busy[thread] = None
+                pool.kill()
 
     def close(self) -> None:
         """Ends the worker processes. No call of `translate` may be running."""
@@ -179,9 +206,7 @@ class ServedModel:
     def _work(self, job: _Job) -> Sequence[Translation]:
         lines, options = job
         translator = self._translator(replace(options, markup=False, terms=()))
-        terminology = self._terminology
-        if options.terms:
-            terminology = Terminology.of(options.terms, terminology)
+        terminology = self._required(options)
         terms = None if terminology is None else terminology.targets
         if not options.markup or translator.has_placeholders:
             return translator.translate_parts(lines, attention=options.attention, terminology=terms)

@@ -147,7 +147,10 @@ class Service:
         parts = [text for parts in divided for text in parts.texts]
         if len(parts) > (most := self._limits.sentences):
             raise HTTPException(413, f"q: has {len(parts):,} sentences, and at most {most:,} are allowed.")
-        work = model.work(parts, request.options)
+        if model.is_slow_to_estimate(request.options):
+            work = await asyncio.to_thread(model.work, parts, request.options)
+        else:
+            work = model.work(parts, request.options)
         if (total := sum(work)) > (most := self._limits.work):
             raise HTTPException(
                 413,

@@ -46,6 +46,7 @@ def model(translate: Any, size: int, threads: int = 1) -> Any:
         batch_size=lambda options: size,
         batch_work=1000,
         threads=threads,
+        stop=lambda thread: None,
         close=lambda: None,
     )
 
@@ -58,7 +59,8 @@ def blocked(gate: Gate, size: int = 4, **options: Any) -> Batcher:
     return batcher
 
 
-def test_a_batch_has_a_largest_work_and_a_queue_too() -> None:
+def test_a_batch_has_a_largest_work_and_a_queue_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.serving.batcher._FIRST", 1)
     gate = Gate()
     batcher = blocked(gate, size=4, max_work=3000)
     batcher.submit(Ticket(["a", "b", "c"], "a", [400, 500, 200]))
@@ -221,6 +223,73 @@ def test_a_ticket_cancelled_during_its_batch_is_not_finished() -> None:
     batcher.close()
     assert (begun.future.cancelled(), batcher.waiting) == (True, 0)
     assert [lines for lines, _ in gate.batches] == [["1", "2"]]
+
+
+def test_a_batch_that_nobody_waits_for_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    """A request of two lines vanishes, and one that shared its first batch; then the batch is stopped."""
+    stopped, begun, ended = list[int](), threading.Event(), threading.Event()
+
+    def translate(lines: Sequence[str], options: str) -> Sequence[str]:
+        if lines == ["later"]:
+            return lines
+        begun.set()
+        assert ended.wait(20)
+        raise ValueError("the process was killed")
+
+    def stop(thread: int) -> None:
+        stopped.append(thread)
+        ended.set()
+
+    one = model(translate, 3)
+    one.stop = stop
+    sizes: list[int] = []
+    batcher = Batcher(one, max_waiting=10, wait=0.1, observe=lambda n, _: sizes.append(n))
+    long, short, later = ticket(["1", "2"]), ticket(["3"]), ticket(["later"], "b")
+    for submitted in (long, short):
+        batcher.submit(submitted)
+    assert begun.wait(20)
+    batcher.cancel(long)
+    assert not stopped
+    batcher.cancel(short)
+    batcher.submit(later)
+    batcher.close()
+    assert len(stopped) == 1 and later.future.result(0) == ["later"]
+    assert (sizes, caplog.records) == ([1], [])
+
+
+def test_batches_become_as_small_as_the_model_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model translates a work of 400 in a second; a batch has the work of about a second."""
+    clock, sizes = [0.0], list[int]()
+    monkeypatch.setattr("nmt.serving.batcher.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def translate(lines: Sequence[str], options: str) -> Sequence[str]:
+        sizes.append(len(lines))
+        clock[0] += len(lines) * 50 / 400
+        return lines
+
+    slow = model(translate, 100)
+    slow.batch_work = 8000
+    batcher = Batcher(slow, max_waiting=1000)
+    for _ in range(2):
+        long = Ticket(["a"] * 30, "a", [50] * 30)
+        batcher.submit(long)
+        assert long.future.result(20) == ["a"] * 30
+    batcher.close()
+    assert sizes == [20, 8, 2, 8, 8, 8, 6]
+
+
+def test_one_thread_takes_no_lines_with_much_work() -> None:
+    gate = Gate()
+    batcher = Batcher(model(gate, 4, threads=2), max_waiting=100)
+    for name in ("large", "larger", "largest"):
+        batcher.submit(Ticket([name], "a", [5000]))
+    assert gate.begun.wait(20)
+    batcher.submit(Ticket(["small"], "a", [5]))
+    wait_until(lambda: len(gate.batches) == 2)
+    assert [lines for lines, _ in gate.batches] == [["large"], ["small"]]
+    gate.opened.set()
+    batcher.close()
+    assert [lines for lines, _ in gate.batches[2:]] == [["larger"], ["largest"]]
 
 
 def test_free_threads_share_what_waits() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from nmt.config import DecodingConfig, ServeConfig
 from nmt.errors import UserError
@@ -18,7 +21,7 @@ from nmt.serving.served_models import SearchOptions, ServedModel, load_served_mo
 
 
 class Killed:
-    """A translator with two worker processes; the line `kill` kills that which translates it."""
+    """A translator with two worker processes; the line `kill` kills the one that has it, `long` lasts."""
 
     config = DecodingConfig()
     searcher = SimpleNamespace(has_attention=False, num_processes=2, prepare=lambda *request, **more: None)
@@ -29,6 +32,8 @@ class Killed:
     def translate_parts(self, lines: Sequence[str], **options: Any) -> list[Any]:
         if "kill" in lines:
             os.kill(os.getpid(), signal.SIGKILL)
+        if "long" in lines:
+            time.sleep(60)
         return [line.upper() for line in lines]
 
 
@@ -47,6 +52,37 @@ def test_a_killed_process_is_named_and_replaced_later_if_there_is_no_memory_for_
             for _ in range(2):  # both processes
                 with pytest.raises(UserError, match="^A worker process of the server was killed"):
                     model.translate(["kill"], SearchOptions())
+        for line in "abc":
+            results: Sequence[Any] = model.translate([line], SearchOptions())
+            assert results == [line.upper()]
+    finally:
+        model.close()
+
+
+def test_a_stopped_call_ends_at_once_and_its_process_is_replaced() -> None:
+    translator: Any = Killed()
+    model = ServedModel(translator, "en", "de", 1)
+    raised: list[BaseException] = []
+
+    def translate() -> None:
+        try:
+            model.translate(["long"], SearchOptions())
+        except UserError as error:
+            raised.append(error)
+
+    try:
+        threads = [threading.Thread(target=translate) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(model._busy) == 2)
+        for thread in threads:
+            assert thread.ident is not None
+            model.stop(thread.ident)
+            model.stop(thread.ident)
+            thread.join(20)
+            assert not thread.is_alive()
+            model.stop(thread.ident)  # it has ended
+        assert len(raised) == 2
         for line in "abc":
             results: Sequence[Any] = model.translate([line], SearchOptions())
             assert results == [line.upper()]
@@ -95,9 +131,11 @@ def test_work_is_characters_times_hypotheses_and_more_with_tags_and_terms() -> N
     )
     model = ServedModel(translator, "en", "de", 1)
     line, tagged = "a" * 80, "<b>" + "a" * 73 + "</b>"
-    assert model.work([line, ""], SearchOptions()) == [400, 80]
-    assert model.work([tagged], SearchOptions()) == [900]
-    assert model.work([line], SearchOptions(beam_size=16, nbest=10)) == [1600]
-    assert model.work(["<b>a</b>" * 30], SearchOptions(beam_size=16, nbest=10)) == [357760]
-    assert model.work([line], SearchOptions(terms=(("a", "b"),))) == [800]
+    assert model.work([line, ""], SearchOptions()) == [560, 240]
+    assert model.work([tagged], SearchOptions()) == [1260]
+    assert model.work([line], SearchOptions(beam_size=16, nbest=10)) == [2240]
+    assert model.work(["<b>a</b>" * 30], SearchOptions(beam_size=16, nbest=10)) == [412800]
+    terms = SearchOptions(terms=(("b", "c"),))
+    assert model.work([line, "b b a " + "a" * 74, "b " * 40], terms) == [560, 560 * 3, 560 * 13]
+    assert model.is_slow_to_estimate(terms) and not model.is_slow_to_estimate(SearchOptions())
     assert model.batch_work == 10 * 400 * 4

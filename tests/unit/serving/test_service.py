@@ -44,6 +44,12 @@ class Engine:
     def work(self, lines: Sequence[str], options: SearchOptions) -> list[int]:
         return [len(line) for line in lines]
 
+    def is_slow_to_estimate(self, options: SearchOptions) -> bool:
+        return bool(options.terms)
+
+    def stop(self, thread: int) -> None:
+        pass
+
     def divide(self, lines: Sequence[str]) -> Sequence[Parts]:
         return SPLITTER.divide(lines)
 
