@@ -274,6 +274,22 @@ class Model:
         with as_guest(Guest(False)), torch_for_nmt(self._threads):
             return reader.attention(*pair)
 
+    def attention_page(self, pairs: Iterable[tuple[str, str]], title: str = "Attention") -> str:
+        """Returns an HTML page of the attention in sentence pairs; see `nmt-translate attention=FILE`.
+
+        It has all layers and heads as maps and as lines, and what each head does in numbers. The pairs should
+        be few and short: those that would make the page larger than 2 MB are left out.
+
+        Raises:
+            UserError: as for `attention`, or there are no pairs.
+        """
+        from nmt.decoding.attention_page import attention_page
+
+        seen = [self.attention(*pair) for pair in pairs]
+        if not seen:
+            raise UserError("attention_page: there are no pairs. Give one or more.")
+        return attention_page(seen, title)
+
     def choose_alignment_heads(self, pairs: Iterable[tuple[str, str]]) -> HeadChoice:
         """Chooses the attention heads that align words best, from sentence pairs without alignments.
 

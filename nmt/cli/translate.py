@@ -25,7 +25,8 @@ adds its target term to the translation. A line whose translation lacks a target
 
 alignments=FILE writes which words translate each other, one line for each output line, in the format of Moses
 and fast_align: 0-0 2-1 joins source word 0 with target word 0, and 2 with 1. Words are separated by white
-space. The options decoding.alignment_* choose the attention heads.
+space. The options decoding.alignment_* choose the attention heads. attention=FILE.html is a page with the
+attention of every layer and head in the first 10 lines.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
     from nmt.decoding.translator import Translator
 
 T = TypeVar("T")
+PAIRS_OF_PAGE = 10
+"""Largest number of lines on the page of `attention`."""
 WINDOW = 16
 """Full batches that are read before their translations are written; more with many worker processes."""
 
@@ -84,6 +87,8 @@ def translate(config: TranslateConfig) -> None:
     if is_prompt and not isinstance(form, Lines):
         given = "format=jsonl" if config.column is None else f"column={config.column}"
         raise UserError(f"{given}: the prompt reads plain text. Give input=FILE, or a pipe.")
+    if config.attention is not None:
+        _check_attention(config, is_prompt)
     terms = configured_terms(config)
     translator, alignments = load_translator(config), config.alignments is not None
     if is_prompt:
@@ -106,9 +111,14 @@ def translate(config: TranslateConfig) -> None:
         translate_all = translation_of_requests(
             translator, terms, alignments=alignments, scores=form.has_scores
         )
+        pairs: list[tuple[str, str]] = []
+        if config.attention is not None:
+            translate_all = _noted(translate_all, pairs)
         with _open_output(config) as out, _open_alignments(config) as links:
             window = _window(config, translator.searcher.sentences_per_batch)
             filter_lines(translate_all, form, window, lines, total, out, links)
+        if config.attention is not None:
+            _write_attention(config.attention, translator, pairs)
 
 
 def main() -> None:
@@ -161,6 +171,49 @@ def translation_of_requests(
         )
 
     return translate_all
+
+
+def _check_attention(config: TranslateConfig, is_prompt: bool) -> None:
+    option = f"attention={config.attention}"
+    if len(folders("model_dir", config.model_dir)) > 1:
+        raise UserError(f"{option}: needs one model, not an ensemble. Give one model_dir.")
+    if config.backend != "nmt":
+        raise UserError(f"{option}: backend={config.backend} has no weights of all heads. Leave one out.")
+    if is_prompt:
+        raise UserError(f"{option}: the prompt shows attention with :attention. Give input=FILE, or a pipe.")
+
+
+def _noted(translate_all: TranslateRequests, pairs: list[tuple[str, str]]) -> TranslateRequests:
+    """Returns the same function, which adds the first lines and their translations to `pairs`."""
+
+    def noted(requests: Sequence[Request]) -> list[Translation]:
+        translations = translate_all(requests)
+        for request, translation in zip(requests, translations, strict=True):
+            if len(pairs) < PAIRS_OF_PAGE and request.text.strip():
+                pairs.append((request.text, translation.hypotheses[0].text))
+        return translations
+
+    return noted
+
+
+def _write_attention(path: str, translator: Translator, pairs: Sequence[tuple[str, str]]) -> None:
+    """Writes the page of the attention in pairs; a pair that is too long is left out, with a warning."""
+    from nmt.decoding.attention_page import attention_page
+    from nmt.decoding.pairs import PairReader
+    from nmt.decoding.torch_searcher import TorchSearcher
+
+    assert isinstance(translator.searcher, TorchSearcher)
+    reader, seen = PairReader(translator.searcher, translator.tokenizer), []
+    for pair in pairs:
+        try:
+            seen.append(reader.attention(*pair))
+        except UserError as error:
+            log.warning("%s", error)
+    if not seen:
+        log.warning("attention=%s: there is no line to show, so the page is not written.", path)
+        return
+    with written(Path(path)) as page:
+        page.write(attention_page(seen, "Attention").encode())
 
 
 def filter_lines(
@@ -337,7 +390,9 @@ def _check_output(config: TranslateConfig) -> None:
     terms = None if config.terminology is None else stat_or_none(expanded(config.terminology))
     if terms is not None:
         others["the terminology file"] = terms
-    for key, name in (("output", config.output), ("alignments", config.alignments)):
+    given: dict[str, str] = {}
+    for key in ("output", "alignments", "attention"):
+        name = getattr(config, key)
         if name is None:
             continue
         path = expanded(name)
@@ -348,12 +403,13 @@ def _check_output(config: TranslateConfig) -> None:
                 + "."
             )
         require_writable(path, f"{key}={name}")
+        for what, real in given.items():
+            if os.path.realpath(path) == real:
+                raise UserError(f"{key}={name}: is also the {what}. Give another name.")
+        given[key] = os.path.realpath(path)
         for what, other in others.items():
             if path.is_file() and os.path.samestat(other, path.stat()):
                 raise UserError(f"{key}={name}: is also {what}. Give another name.")
-    if config.output is not None and config.alignments is not None:
-        if os.path.realpath(expanded(config.output)) == os.path.realpath(expanded(config.alignments)):
-            raise UserError(f"alignments={config.alignments}: is also the output. Give another name.")
 
 
 @contextlib.contextmanager

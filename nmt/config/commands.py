@@ -144,6 +144,9 @@ class TranslateConfig(Section):
     alignments: str | None = path_field("file", None)
     """File for word alignments, one line for each output line: `0-0 2-1` joins source word 0 with target word
     0, and 2 with 1. null: none."""
+    attention: str | None = path_field("file", None)
+    """HTML page to write, with the attention weights of every layer and head in the first 10 lines that are
+    not blank. null: none."""
     scores: bool = False
     """Write `score<TAB>translation`. The score is the length-normalised log-probability."""
     backend: str = registered_name("nmt", "nmt", "ctranslate2")

@@ -45,9 +45,9 @@ class WeighedAttention(Attention):
         self._pattern = pattern
         self._weights: dict[int, Tensor] = {}
         places = pattern.queries.positions[:, None], pattern.keys.positions
-        last = places[0] if pattern.causal else len(pattern.keys.positions)
-        nearest = len(pattern.keys.positions) if pattern.window is None else pattern.window
-        self._hidden = (places[1] > last) | ((places[0] - places[1]).abs() > nearest)
+        distances = places[1] - places[0]
+        farthest = math.inf if pattern.window is None else pattern.window
+        self._hidden = (distances > (0 if pattern.causal else farthest)) | (distances < -farthest)
 
     @property
     def weights(self) -> Tensor:

@@ -295,6 +295,9 @@ def test_attention_of_all_layers_and_heads(model: nmt.Model, unchanged: None) ->
     for weights in (seen.encoder, seen.decoder, seen.cross):
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
     assert not np.triu(seen.decoder, 1).any()
+    assert '"predicted":' in model.attention_page([(source, target)])
+    with pytest.raises(nmt.UserError, match="attention_page: there are no pairs"):
+        model.attention_page([])
     own = model.attention(source, beam_size=2)
     np.testing.assert_array_equal(
         own.cross, model.attention(source, model.translate(source, beam_size=2)).cross

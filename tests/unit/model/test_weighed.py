@@ -58,7 +58,7 @@ def naive_maps(
 @VARIANTS
 def test_all_layers_and_heads_of_a_model(config: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(config)
-    for pair in PAIRS:
+    for pair in (*PAIRS, ([4], [5, 6, 7, 8, 9, 4])):
         seen = naive_maps(model, pair, monkeypatch)
         found = model.attention_weights(batch_of([pair]))
         layers = config.encoder_layers
