@@ -46,11 +46,11 @@ from nmt.training.processes.launcher import (
     launch,
     log_idle_gpus,
     num_processes,
-    require_threads,
     require_work,
     warn_of_crowded_cores,
 )
 from nmt.training.processes.ranks import Ranks
+from nmt.training.processes.requirements import require_threads
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
 from nmt.training.state.recovery import rewind_target

@@ -22,6 +22,7 @@ READ_ONLY = (
     'mount --bind / / && mount --make-rprivate / && mount -t tmpfs tmpfs "$WRITABLE" && cd "$PWD" && '
     'mount -o remount,bind,ro / && exec "$@"'
 )
+NO_NAMES = 'mount -t tmpfs tmpfs /etc && exec "$@"'
 NO_PROC = 'mount -t tmpfs tmpfs /proc && exec "$@"'
 NO_SHARED_MEMORY = 'mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"'
 SMALL_SHARED_MEMORY = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
@@ -71,6 +72,13 @@ ENVIRONMENTS = [
         TWO,
         {"nmt-train": "training.devices=2: several processes need semaphores in /dev/shm"},
     ),
+    Environment(
+        "no network",
+        ("unshare", "-n"),
+        TWO,
+        {"nmt-train": "training.devices=2: the processes can't connect to each other at 127.0.0.1 ("},
+    ),
+    Environment("no names", (*MOUNTS, NO_NAMES, "sh"), TWO),
     Environment("small shared memory", (*MOUNTS, SMALL_SHARED_MEMORY, "sh"), TWO),
     Environment("few open files", ("prlimit", "--nofile=24")),
     Environment(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import shutil
 import signal
@@ -31,6 +30,7 @@ from nmt.runtime.signals import STOP_SIGNALS, Terminated, ignore_stop_signals, r
 from nmt.runtime.streams import log, log_to_stderr, mark_line, share_terminal
 from nmt.runtime.workers import without_main_module
 from nmt.training.processes import fork_server
+from nmt.training.processes.requirements import LOOPBACK, require_exchange
 from nmt.training.processes.stopping import StopRequest
 
 Work = Callable[[str], Any]
@@ -38,9 +38,6 @@ Work = Callable[[str], Any]
 
 _STOP = "stop"  # name of the file that requests a stop
 _MONITOR_INTERVAL = 0.2  # seconds
-_DESCRIPTORS, _DESCRIPTORS_PER_RANK = 48, 8
-"""Measured: two ranks need 33 to 40 open files, four need 41 to 48."""
-_THREADS_PER_RANK = 20  # measured: one rank needs 13, two need 25 to 40
 _TERMINATED = 128 + signal.SIGTERM  # exit status of a rank that `Terminated` ended
 
 
@@ -69,8 +66,7 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, *, max_
     # They warn of signals that they relay and processes that they end. This module logs both.
     for name in ("torch.distributed.elastic", "torch.multiprocessing"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    _require_semaphores(processes)
-    _require_descriptors(processes)
+    require_exchange(processes)
     scratch = Path(tempfile.mkdtemp(prefix="nmt-ranks-"))
     share_terminal(True)  # rank 0 draws the progress bar and may be killed while it draws
     try:
@@ -99,39 +95,6 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, *, max_
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _require_semaphores(processes: int) -> None:
-    """Requires that this system has semaphores, through which torch's agent gets the results of the ranks.
-
-    Raises:
-        UserError: `/dev/shm` is missing or read-only, as in some containers.
-    """
-    try:
-        multiprocessing.Lock()
-    except (OSError, ImportError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UserError(
-            f"training.devices={processes}: several processes need semaphores in /dev/shm, which can't be "
-            f"created ({reason}). Mount /dev/shm writable, or give training.devices=1."
-        ) from error
-
-
-def _require_descriptors(processes: int) -> None:
-    """Requires that this process may open enough files; torch's agent otherwise waits for minutes.
-
-    Raises:
-        UserError: the limit is too low.
-    """
-    import resource  # Windows does not have it
-
-    needed = _DESCRIPTORS + processes * _DESCRIPTORS_PER_RANK
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if allowed != resource.RLIM_INFINITY and allowed < needed:
-        raise UserError(
-            f"training.devices={processes}: this process may open {allowed} files, but {processes} processes "
-            f"need {needed}. Raise the limit (ulimit -n {needed}), or give training.devices=1."
-        )
-
-
 def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> Any:
     host = guest()
     if host is None:
@@ -142,8 +105,8 @@ def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> An
         nproc_per_node=processes,
         run_id=scratch.name,
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
+        rdzv_endpoint=f"{LOOPBACK}:0",
+        local_addr=LOOPBACK,
         max_restarts=0,
         monitor_interval=_MONITOR_INTERVAL,
         # The fork server is global to this process and its children ignore Ctrl-C: unsuitable for a guest.
@@ -247,30 +210,6 @@ def num_processes(config: TrainingConfig) -> int:
     if gpus and processes > gpus:
         raise UserError(f"training.devices={processes}: this machine has {gpus} usable GPUs.")
     return processes
-
-
-def require_threads(processes: int) -> None:
-    """Requires that this user may start enough threads; where it can't, a library would abort the process.
-
-    Raises:
-        UserError: the limit is too low.
-    """
-    needed, done = processes * _THREADS_PER_RANK, threading.Event()
-    threads: list[threading.Thread] = []
-    try:
-        for _ in range(needed):
-            thread = threading.Thread(target=done.wait, daemon=True)
-            thread.start()
-            threads.append(thread)
-    except RuntimeError:
-        raise UserError(
-            f"training.devices={processes}: needs {needed} threads, but this user may start only "
-            f"{len(threads)} more. Raise the limit (ulimit -u, or docker run --pids-limit)."
-        ) from None
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
 
 
 def log_idle_gpus(config: TrainingConfig, max_tokens: int | str) -> None:

@@ -1,17 +1,19 @@
-"""Several processes on a machine without semaphores, or with few open files or threads: one line."""
+"""Machines that lack what the processes of a run need: one line."""
 
 from __future__ import annotations
 
 import errno
 import multiprocessing
 import resource
+import socket
 import threading
 
 import pytest
 
 from nmt.errors import UserError
 from nmt.runtime.os_errors import stray_file_error
-from nmt.training.processes.launcher import launch, require_threads
+from nmt.training.processes.launcher import launch
+from nmt.training.processes.requirements import require_threads
 from nmt.training.processes.stopping import StopRequest
 
 
@@ -67,6 +69,19 @@ def test_no_more_threads(error: OSError | RuntimeError) -> None:
         "docker run --pids-limit)."
     )
     assert stray_file_error(RuntimeError("a bug")) is None
+
+
+def test_no_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(address: object, timeout: float) -> None:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "create_connection", fail)
+    with pytest.raises(UserError) as refusal:
+        launch(str, "", 2, StopRequest())
+    assert str(refusal.value) == (
+        "training.devices=2: the processes can't connect to each other at 127.0.0.1 (Network is "
+        "unreachable). Run ip link set lo up, or give training.devices=1."
+    )
 
 
 def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
