@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nmt.config import TranslateConfig
-from nmt.data.corpora.tables import MOST_LINES, delimiter_of
+from nmt.data.corpora.tables import MOST_LINES, csv_problem, csv_reader, delimiter_of
 from nmt.data.corpora.text import one_line
 from nmt.decoding.translation import problems
 from nmt.errors import UserError
@@ -138,18 +138,26 @@ class Column(Format):
 
 
 class CsvColumn(Column):
-    """Comma-separated values (RFC 4180); the most frequent delimiter of the first line is used."""
+    """Comma-separated values (RFC 4180); the most frequent delimiter of the first line is used.
 
-    _delimiter = ","
+    A first line `sep=;`, as Excel reads it, names the delimiter. It is copied.
+    """
+
+    _delimiter, _has_separator = ",", False
 
     def rows(self, lines: Iterable[str]) -> Iterator[str]:
-        """See `Format.rows`. A row ends with a line in which all quotation marks are closed."""
+        """See `Format.rows`. A row ends with a line in which no quoted cell is open."""
         begun: list[str] = []
         number = 0
-        for line in lines:
-            number += 1
+        for number, line in enumerate(lines, 1):
+            if number == 1:
+                self._delimiter, is_row = delimiter_of(line)
+                self._has_separator = not is_row
+                cell = rf'(?:"(?:[^"]|"")*+"|(?!"))[^{self._delimiter}]*'
+                opens = re.compile(rf'(?:{cell}{re.escape(self._delimiter)})*+"(?:[^"]|"")*+')
+            line_of_row = f'"{line}' if begun else line  # a row that has begun is inside a cell
             begun.append(line)
-            if sum(part.count('"') for part in begun) % 2 == 0:
+            if not opens.fullmatch(line_of_row):
                 yield "\n".join(begun)
                 begun = []
             elif len(begun) > MOST_LINES:
@@ -158,16 +166,30 @@ class CsvColumn(Column):
             first = number - len(begun) + 1
             raise UserError(f"format=csv: line {first} has a quotation mark that is not closed. Correct it.")
 
+    def read(self, line: str, number: int) -> Request:
+        """See `Format.read`."""
+        if not self._has_separator:
+            return super().read(line, number)
+        return (
+            Request("", others={"line": line, "copied": True})
+            if number == 1
+            else super().read(line, number - 1)
+        )
+
+    def write(self, request: Request, translation: Translation, number: int) -> bytes:
+        """See `Format.write`."""
+        if "copied" in request.others:
+            return f"{request.others['line']}\n".encode()
+        return super().write(request, translation, number)
+
     def _values(self, line: str, number: int) -> list[str]:
-        if number == 1:
-            self._delimiter = delimiter_of(line)[0]
         try:
-            return next(csv.reader([line], delimiter=self._delimiter, strict=True), [""])
+            return next(csv_reader([line], self._delimiter), [""])
         except csv.Error as error:
-            raise UserError(f"format=csv: row {number}: {error}. Correct it.") from None
+            raise UserError(f"format=csv: row {number}: {csv_problem(error)}. Correct it.") from None
 
     def _appended(self, values: list[str]) -> str:
-        special = re.compile(f'["\n{re.escape(self._delimiter)}]')
+        special = re.compile(f'["\r\n{re.escape(self._delimiter)}]')
         quoted = [
             '"' + value.replace('"', '""') + '"' if special.search(value) else value for value in values
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from nmt.config import DataConfig
@@ -99,7 +99,6 @@ def _named(header: list[str], where: str, data: DataConfig) -> tuple[int, int]:
 
 def _csv_rows(file: DataFile, malformed: Malformed) -> Iterator[_Row]:
     """Yields the rows with the number of their first line."""
-    csv.field_size_limit(1 << 26)
     lines = enumerate(read_lines(file, malformed), start=1)
     again: deque[tuple[int, str]] = deque(islice(lines, 1))  # lines to read before the others
     delimiter = ","
@@ -119,14 +118,14 @@ def _csv_rows(file: DataFile, malformed: Malformed) -> Iterator[_Row]:
             yield f"{line[1]}\n"
 
     width = None
-    reader = csv.reader(fed(), delimiter=delimiter, strict=True)
+    reader = csv_reader(fed(), delimiter)
     while True:
         used.clear()
         problem = ""
         try:
             row = next(reader, None)
         except csv.Error as error:
-            row, problem = [], _CR if "new-line character" in str(error) else str(error)
+            row, problem = [], csv_problem(error)
         if row is None:
             return
         width = width or len(row)
@@ -135,9 +134,20 @@ def _csv_rows(file: DataFile, malformed: Malformed) -> Iterator[_Row]:
         if problem:
             malformed.drop(f"{file}:{used[0][0]}: {problem}.")
             again.extendleft(reversed(used[1:]))
-            reader = csv.reader(fed(), delimiter=delimiter, strict=True)
+            reader = csv_reader(fed(), delimiter)
         else:
             yield used[0][0], row or [""]
+
+
+def csv_reader(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
+    """Returns a reader of the rows of CSV, which raises `csv.Error`."""
+    csv.field_size_limit(1 << 26)
+    return csv.reader(lines, delimiter=delimiter, strict=True)
+
+
+def csv_problem(error: csv.Error) -> str:
+    """Returns what is wrong with a row of CSV."""
+    return _CR if "new-line character" in str(error) else str(error)
 
 
 def delimiter_of(first_line: str) -> tuple[str, bool]:

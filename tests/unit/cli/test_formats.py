@@ -233,6 +233,33 @@ def test_a_column_of_csv(run: Callable[..., str], delimiter: str) -> None:
             run(broken, column=2, format="csv")
 
 
+def test_csv_of_excel(run: Callable[..., str]) -> None:
+    content = 'sep=;\nid;size\n1;5" pipe, "old"\n2;"6"" a\n;b"\n3;7"\n'
+    expected = 'sep=;\nid;size;translation\n1;5" pipe, "old";"5"" PIPE, ""OLD"""\n'
+    expected += '2;"6"" a\n;b";"6"" A ;B"\n3;7";"7"""\n'
+    assert run(content, column="size", format="csv") == expected
+    assert run(content, column=2, format="csv") == expected.replace("translation", "SIZE")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\rc,d\r", "row 1: has a carriage return outside of quotation marks"),
+        ('a,b\n1,"' + "x\n" * 1100, "line 2 has a quotation mark that is not closed"),
+        ('a,b\n1,"' + 'x""\n' * 1100, "line 2 has a quotation mark that is not closed"),
+    ],
+)
+def test_damaged_csv(run: Callable[..., str], content: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"format=csv: {message}"):
+        run(content, column=2, format="csv")
+
+
+def test_a_long_cell_of_csv(run: Callable[..., str]) -> None:
+    text = "x " * 100_000 + '"'
+    quoted = text.replace('"', '""')
+    assert run(f'a,"{quoted}"\n', column=2, format="csv") == f'a,"{quoted}","{quoted.upper()}"\n'
+
+
 def test_a_file_named_csv(tmp_path: Path) -> None:
     assert isinstance(format_of(config(column=2, input=str(tmp_path / "a.CSV"))), CsvColumn)
     assert not isinstance(format_of(config(column=2, input=str(tmp_path / "a.tsv"))), CsvColumn)
