@@ -117,7 +117,7 @@ class Column(Format):
             return Request("", others={"line": line, "header": True})
         assert self._place is not None
         if len(values) <= self._place:
-            columns = f"{len(values)} column{'s' if len(values) > 1 else ''}"
+            columns = f"{len(values)} column{'s' if len(values) != 1 else ''}"
             raise UserError(f"column={column}: line {number} has {columns}. Choose another column.")
         return Request(one_line(values[self._place]), others={"line": line})
 

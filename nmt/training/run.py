@@ -14,6 +14,7 @@ import torch
 from nmt.config import DataConfig, Extension, Precision, TrainConfig
 from nmt.config.checks import check_language
 from nmt.config.storage import from_yaml, to_yaml
+from nmt.data.corpora.corpus import files_of
 from nmt.data.corpora.hub import with_commits
 from nmt.data.preparation.given_vocabulary import check_given_symbols
 from nmt.data.preparation.prepare import Prepared, prepare
@@ -299,6 +300,8 @@ def _checked_and_prepared(
     if config.cleaned_pairs is not None:
         for path in paths_of_cleaned_pairs(config.data, config.cleaned_pairs):
             require_writable(path, "cleaned_pairs")
+            if path.exists() and any(path.samefile(file) for file in files_of(config.data)):
+                raise UserError(f"cleaned_pairs: {path} is a file of the data. Give another name.")
     if not config.prepare_only:
         # Checked before the data are prepared, which may take long, and before the first validation.
         if config.training.cuda_graphs and choose_device("auto").type == "cuda":

@@ -15,6 +15,11 @@ Pair = tuple[str, str]
 TextBlock = tuple[list[str], list[str]]
 """A block of pairs: their sources and their targets."""
 
+
+class NoPairs(UserError):
+    """A file has no pair of the two languages."""
+
+
 _MAX_LISTED = 30  # keys in a message
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from nmt.config import DataConfig, Markup, NamedConfig, PairsConfig, TaggedConfig
 from nmt.data.corpora.columns import Pair, TextBlock, column_facts
-from nmt.data.corpora.file_formats import may_have_numbers, reader_of
+from nmt.data.corpora.file_formats import BlockReader, may_have_numbers, read_all, reader_of
 from nmt.data.corpora.hub import HubSplit, hub_of, open_hub
 from nmt.data.corpora.malformed import Malformed, for_split
 from nmt.data.corpora.text import expand, file_facts, mispaired, read_pairs
@@ -26,10 +25,6 @@ from nmt.runtime.files import home_folder
 from nmt.runtime.streams import log
 
 _BLOCK_CHARACTERS = 1 << 25  # per block of `Corpus.blocks`; 65,536 typical pairs have about half of it
-
-
-BlockReader = Callable[[Malformed], Iterator[TextBlock]]
-"""Reads pairs from the beginning, without malformed rows."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +140,27 @@ def given_options(split: PairsConfig) -> list[str]:
     ]
 
 
+def files_of(data: DataConfig) -> list[Path]:
+    """Returns all files that the options of the data name.
+
+    Raises:
+        UserError: one is missing.
+    """
+    splits: dict[str, PairsConfig] = {}
+    for name in ("train", "valid", "test"):
+        split = getattr(data, name)
+        parts = "corpora" if name == "train" else "sets"
+        splits[f"data.{name}"] = split
+        splits |= {f"data.{name}.{parts}.{part}": one for part, one in getattr(split, parts).items()}
+    return [
+        path
+        for key, split in splits.items()
+        for option in ("source", "target", "path", "groups")
+        if _is_set(value := getattr(split, option, None))
+        for path in expand(value, f"{key}.{option}")
+    ]
+
+
 def open_corpus(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     """Finds the data of a split and the facts that identify them, without reading the pairs.
 
@@ -237,12 +253,8 @@ def _from_tables(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     if data.markup is not Markup.drop:
         keys.append(f"markup={data.markup.name}")
     facts = {"files": [file_facts(path) for path in files], "keys": keys, **_dropped(data)}
-    read = partial(_read_all, parts)
+    read = partial(read_all, parts)
     return Corpus(_names(files), facts, read, key, files=parts, max_malformed=data.max_malformed)
-
-
-def _read_all(parts: Sequence[BlockReader], malformed: Malformed) -> Iterator[TextBlock]:
-    return chain.from_iterable(part(malformed) for part in parts)
 
 
 def _dropped(data: DataConfig) -> dict[str, Any]:

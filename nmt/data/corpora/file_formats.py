@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nmt.config import DataConfig
 from nmt.data.corpora.arrow import read_parquet
-from nmt.data.corpora.columns import TextBlock, choose_keys, column_numbers, listed, nearest
+from nmt.data.corpora.columns import NoPairs, TextBlock, choose_keys, column_numbers, listed, nearest
 from nmt.data.corpora.gettext import read_po
 from nmt.data.corpora.json_tables import read_json
 from nmt.data.corpora.malformed import Malformed
@@ -19,12 +20,16 @@ from nmt.data.corpora.tables import delimiter_of, read_csv, read_tsv
 from nmt.data.corpora.text import read_pairs
 from nmt.data.corpora.translation_memories import read_units
 from nmt.errors import UserError
+from nmt.runtime.streams import log
 
 Reader = Callable[[DataFile, DataConfig, Malformed], Iterator[TextBlock]]
 """Reads the pairs of a file in order, block by block, and drops malformed rows.
 
 It raises `UserError` if a column is missing, or a row is malformed and may not be dropped (with its line).
 """
+
+BlockReader = Callable[[Malformed], Iterator[TextBlock]]
+"""Reads pairs from the beginning, without malformed rows."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +94,28 @@ def _read_archive(file: DataFile, data: DataConfig, malformed: Malformed) -> Ite
                 f"{file}: has no two files whose names end in .{data.source_lang} and .{data.target_lang}, "
                 f"and none of a known format, but {listed([member.member for member in members])}"
             )
-        for member in chosen:
-            yield from reader_of(member, data)(member, data, malformed)
+        yield from read_all((partial(reader_of(member, data), member, data) for member in chosen), malformed)
+
+
+def read_all(files: Iterable[BlockReader], malformed: Malformed) -> Iterator[TextBlock]:
+    """Reads several files in order. One without the two languages is skipped, unless no other has pairs.
+
+    Raises:
+        UserError: as `Reader`, or no file has the two languages.
+    """
+    num_lacking, first, has_pairs = 0, "", False
+    for read in files:
+        try:
+            for block in read(malformed):
+                has_pairs = True
+                yield block
+        except NoPairs as error:
+            num_lacking += 1
+            first = first or str(error)
+    if num_lacking and not has_pairs:
+        raise NoPairs(first)
+    if num_lacking:
+        log.warning("Files without a pair are skipped: %s. The first: %s", f"{num_lacking:,}", first)
 
 
 def _text_pairs(members: Sequence[Member], data: DataConfig) -> list[tuple[DataFile, DataFile]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nmt.config import DataConfig
-from nmt.data.corpora.columns import Pair, TextBlock
+from nmt.data.corpora.columns import NoPairs, Pair, TextBlock
 from nmt.data.corpora.malformed import BROKEN, Malformed
 from nmt.data.corpora.opening import CHUNK, DataFile, head_of, known_encoding, opened
 from nmt.data.corpora.tables import NOT_UTF8, blocks_of
@@ -67,7 +67,7 @@ def _is_turned(language: str, data: DataConfig, file: DataFile) -> bool:
         return False
     if distance(data.source_lang, language) is not None:
         return True
-    raise UserError(
+    raise NoPairs(
         f"{file}: its translations are in {language}, which is neither data.source_lang={data.source_lang} "
         f"nor data.target_lang={data.target_lang}."
     )

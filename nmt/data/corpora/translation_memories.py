@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
 from nmt.config import DataConfig, Markup
-from nmt.data.corpora.columns import Pair, TextBlock
+from nmt.data.corpora.columns import NoPairs, Pair, TextBlock
 from nmt.data.corpora.malformed import Malformed
 from nmt.data.corpora.opening import CHUNK, DataFile, known_encoding, opened
 from nmt.data.corpora.tables import NOT_UTF8, blocks_of
@@ -67,7 +67,7 @@ def read_units(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterat
 
 def _pairs(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[Pair]:
     reader = _Units(data)
-    count = 0
+    count, before = 0, malformed.count
     for where, parts in _parsed(file, reader):
         for part in parts:
             if isinstance(part, str):
@@ -75,8 +75,8 @@ def _pairs(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[P
             elif all(part):
                 count += 1
                 yield part
-    if not count and not malformed.count:
-        raise UserError(f"{file}: has no pair of {data.source_lang} and {data.target_lang}. {reader.found()}")
+    if not count and malformed.count == before:
+        raise NoPairs(f"{file}: has no pair of {data.source_lang} and {data.target_lang}. {reader.found()}")
 
 
 @dataclass

@@ -9,7 +9,16 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from nmt.config import DataConfig, ObjectiveConfig, Precision, TrainConfig, TrainingConfig
+from nmt.config import (
+    DataConfig,
+    ObjectiveConfig,
+    Precision,
+    SetConfig,
+    SplitConfig,
+    TrainConfig,
+    TrainingConfig,
+    TrainSplitConfig,
+)
 from nmt.errors import UserError
 from nmt.training import run
 from nmt.training.state.run_folder import RunFolder
@@ -50,3 +59,29 @@ def test_options_that_exclude_cuda_graphs_are_refused_before_the_data_are_prepar
     if "objective" not in change:
         with pytest.raises(Preparing):  # needs no GPU
             start(replace(config, prepare_only=True))
+
+
+@pytest.mark.parametrize("name", ["train", "held", "groups", "other"])
+def test_the_cleaned_pairs_do_not_replace_a_file_of_the_data(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(config: DataConfig) -> NoReturn:
+        raise Preparing
+
+    monkeypatch.setattr(run, "prepare", prepare)
+    for file in ("train.de", "train.en", "held.de", "groups.en"):
+        (tmp_path / file).write_text("text\n")
+    held = SetConfig(path=str(tmp_path / "held.de"), groups=str(tmp_path / "groups.en"))
+    train = TrainSplitConfig(source=str(tmp_path / "train.de"), target=str(tmp_path / "train.en"))
+    data = DataConfig(
+        name="x", source_lang="de", target_lang="en", train=train, test=SplitConfig(sets={"a": held})
+    )
+    config = TrainConfig(run_dir=str(tmp_path / "run"), data=data, prepare_only=True)
+    folder = RunFolder(tmp_path / "run")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for prefix in (tmp_path / name, tmp_path / "link" / name):
+        options = run.with_choices(replace(config, cleaned_pairs=str(prefix)), folder, 1)
+        message = rf"cleaned_pairs: .*{name}\.(de|en) is a file of the data\. Give another name"
+        refused = name != "other"
+        with pytest.raises(UserError if refused else Preparing, match=message if refused else None):
+            run._checked_and_prepared(options, folder, 1)

@@ -383,6 +383,22 @@ def test_an_error_in_the_head_of_an_xliff_file_element(tmp_path: Path) -> None:
     assert read(path, max_malformed=0.5, target_lang="fr") == [("Two", "Deux")]
 
 
+def test_files_without_the_languages_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Weblate's archives have a file for each language, and documents of DGT lack some of them."""
+    french = POEDIT.replace("Language: de", "Language: fr").replace("CHARSET", "UTF-8")
+    files = {"a/fr.po": french, "b/de.po": POEDIT.replace("CHARSET", "UTF-8"), "c.tmx": PARACRAWL}
+    files["d.tmx"] = PARACRAWL.replace('"de"', '"ga"')
+    path = written(tmp_path, "a.zip", zipped(**files))
+    assert read(path) == [*PO_PAIRS, *PAIRS]
+    assert "Files without a pair are skipped: 2. The first: " in caplog.text
+    for name, content in files.items():
+        written(tmp_path, name.replace("/", "-"), content)
+    assert read(tmp_path / "*-*.po") == PO_PAIRS
+    assert read(tmp_path / "?.tmx") == PAIRS
+    with pytest.raises(UserError, match="c.tmx: has no pair of en and nl. Its languages are de, en"):
+        read(tmp_path / "?.tmx", target_lang="nl")
+
+
 def test_files_of_the_same_name_in_an_archive(tmp_path: Path) -> None:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file, pytest.warns(UserWarning):
