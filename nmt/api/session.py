@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -29,16 +30,30 @@ def session(*, progress: bool, torch: bool = True) -> Iterator[None]:
         UserError: raised in the body; or for a file system error that a command would print in one line.
     """
     call = Guest(progress, log.getEffectiveLevel())
+    require_unix()
+    require_current_folder()  # before torch is imported: its libraries would end the process
     with as_guest(call), preserved_host_state(torch=torch):
         try:
-            require_unix()
-            require_current_folder()
             yield
         except (OSError, RuntimeError) as error:
             line = stray_file_error(error)
             if line is None:
                 raise
             raise line from error
+        except (UserError, KeyboardInterrupt, LaunchFailed) as error:
+            _forget_locals(error)
+            raise
+
+
+class LaunchFailed(RuntimeError):
+    """A process of a training failed because of a bug; its traceback is in the log."""
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Clears the frames of an error that is no bug, so that its owner does not retain files and models."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def arguments_of(overrides: Sequence[str], config_dir: Folder | None, function: str) -> Arguments:

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nmt.api.session import Folder, arguments_of, session
+from nmt.api.session import Folder, LaunchFailed, arguments_of, session
 from nmt.config import TrainConfig
 from nmt.errors import UserError
 from nmt.options.compose import compose_jobs
 from nmt.runtime.machine import default_freed_memory
 from nmt.runtime.plugins import load_plugins
+from nmt.runtime.signals import Terminated
 
 if TYPE_CHECKING:
     from nmt.training.run import TrainResult
@@ -24,7 +25,8 @@ def train(
     """Trains a model as `nmt-train` does with the same overrides; resumes a run that has stopped.
 
     Ctrl-C in the main thread saves the state after the current update and raises KeyboardInterrupt. A second
-    Ctrl-C raises it at once. Only one training runs at a time: a call from another thread waits.
+    Ctrl-C raises it at once. Only one training runs at a time: a call from another thread waits. In a daemon
+    thread, the end of the program saves the state, too.
 
     Args:
         overrides: options, each `key=value` as on the command line; by default those of the quickstart.
@@ -52,10 +54,12 @@ def train(
         load_plugins(config.plugins)
         try:
             result = run(config)
-        except Stopped:
-            raise KeyboardInterrupt from None
+        except (Stopped, Terminated):
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt from None
+            raise  # at the end of the program: this thread ends without a message
         except SystemExit as error:
-            raise RuntimeError("a training process failed; the log has its traceback") from error
+            raise LaunchFailed("a training process failed; the log has its traceback") from error
         finally:
             default_freed_memory()
         assert result is not None, "only other ranks of torchrun have no result"

@@ -9,6 +9,7 @@ from typing import Any
 
 from nmt.evaluation.metrics import METRICS
 from nmt.evaluation.scores import Comparison, Scores, listed, mean_of_sets
+from nmt.runtime.streams import visible
 
 WIDTH = 80
 """Width of a table in characters."""
@@ -186,7 +187,7 @@ def _directions(keys: Iterable[str]) -> str:
 
 
 def _shown_label(label: str) -> str:
-    return label if label.strip() else "(no label)"
+    return visible(label) if label.strip() else "(no label)"
 
 
 def _rows_before(width: int, indent: str, before: Scores, scores: Scores) -> Iterator[str]:

@@ -160,8 +160,13 @@ def exporter_of(format: str, quantization: str, key: str = "format") -> Exporter
 
 
 def require_empty(output: Path, value: str) -> None:
-    """Raises `UserError` unless a folder to write, named by the option `output`, is missing or empty."""
+    """Raises `UserError` unless a folder to write, named by the option `output`, is missing or empty.
+
+    It must not be the current folder, which would be replaced.
+    """
     with write_errors(output):
+        if output.is_dir() and output.samefile("."):
+            raise UserError(f"output={value}: is the current folder. Name a folder to create in it.")
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise UserError(f"output={value}: already exists. Choose another name, or remove it.")
 

@@ -154,7 +154,7 @@ def fresh_folder(folder: Path) -> Iterator[Path]:
     """Writes a folder atomically. At the end of the body, the folder must not exist or must be empty.
 
     Yields an empty temporary folder next to it, which is then renamed to `folder`. If anything fails, the
-    temporary folder is removed. So is that of a killed process.
+    temporary folder is removed. So is that of a killed process. A link is followed: its target is replaced.
 
     Raises:
         UserError: the disk is full, the parent folder is not writable, or another process writes the folder.
@@ -163,6 +163,7 @@ def fresh_folder(folder: Path) -> Iterator[Path]:
     def taken() -> None:
         raise UserError(f"{folder}: another process is writing it. Wait for it, or give another name.")
 
+    folder = Path(os.path.realpath(folder))
     fresh, lock = (folder.with_name(f".{folder.name}.{ending}") for ending in ("tmp", "lck"))
     make_folder(folder.parent)
     with locked(lock, taken):

@@ -1,11 +1,12 @@
-"""Forks of a process that uses nmt: sections that no fork divides, and forked children, which use one thread.
+"""Forks and the end of a process that uses nmt: sections that neither divides, and forked children.
 
 A forked child has only the thread that forked it. The threads of OpenMP are gone: an operation with several
-threads would wait for them forever. A lock that another thread held is held forever.
+threads would wait for them forever. So a child uses one. A lock that another thread held is held forever.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -20,9 +21,10 @@ _PATIENCE = 10.0  # seconds that a fork waits for the sections of other threads
 
 @contextmanager
 def undivided() -> Iterator[None]:
-    """Delays a fork of this process by another thread until the body has ended, at most ten seconds.
+    """Delays a fork or the end of this process until the body has ended, at most ten seconds.
 
-    Locks that a forked child needs are held, and other threads compute, only in such bodies.
+    Locks that a forked child needs are held, and other threads compute, only in such bodies. A daemon thread
+    whose operation of torch returns while the interpreter ends would abort the process.
 
     Raises:
         UserError: this process was forked during the body of another thread.
@@ -35,7 +37,7 @@ def undivided() -> Iterator[None]:
     thread = threading.get_ident()
     with _forks.changed:
         if not _forks.sections[thread]:
-            _forks.changed.wait_for(lambda: not _forks.waiting)
+            _forks.changed.wait_for(lambda: not _forks.waiting or _forks.ending == thread)
         _forks.sections[thread] += 1
     try:
         yield
@@ -73,7 +75,8 @@ class _Forks:
     Attributes:
         changed: protects the other attributes; notified when a section or a fork has ended.
         sections: the number of sections that each thread is in, by its identifier.
-        waiting: the number of threads that wait for sections to end, so that they can fork.
+        waiting: the number of threads that wait for sections to end, to fork or to end the process.
+        ending: the thread that ends the process.
         own: the threads in a body of `own_forks`.
         is_child: see `is_forked`.
         divided: whether this process was forked during a section of another thread.
@@ -83,6 +86,7 @@ class _Forks:
         self.changed = threading.Condition()
         self.sections = Counter[int]()
         self.waiting = 0
+        self.ending: int | None = None
         self.own = set[int]()
         self.is_child, self.divided = _was_forked_earlier(), False
 
@@ -90,8 +94,7 @@ class _Forks:
         """Waits for the sections of other threads, and retains the lock until the fork is done."""
         self.changed.acquire()
         if threading.get_ident() not in self.own and self._others():
-            self.waiting += 1
-            self.changed.wait_for(lambda: not self._others(), _PATIENCE)
+            self._wait()
             self.waiting -= 1
 
     def after_in_parent(self) -> None:
@@ -107,6 +110,16 @@ class _Forks:
         self.changed, self.waiting = threading.Condition(), 0
         self.sections = Counter({thread: self.sections[thread]} if self.sections[thread] else {})
 
+    def at_exit(self) -> None:
+        """Waits for the sections of daemon threads, which then begin no other."""
+        with self.changed:
+            self.ending = threading.get_ident()
+            self._wait()
+
+    def _wait(self) -> None:
+        self.waiting += 1
+        self.changed.wait_for(lambda: not self._others(), _PATIENCE)
+
     def _others(self) -> bool:
         return any(thread != threading.get_ident() for thread in self.sections)
 
@@ -119,6 +132,7 @@ def _was_forked_earlier() -> bool:
 
 
 _forks = _Forks()
+atexit.register(_forks.at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_forks.before,

@@ -27,7 +27,7 @@ def progress(*, total: int | None, unit: str, description: str, hidden: bool = F
     line every 30 seconds and redraws nothing. A guest shows a bar only if its caller asked for progress.
     """
     call = guest()
-    if hidden or (call is not None and not call.progress):
+    if hidden or sys.stderr is None or (call is not None and not call.progress):
         return cast("tqdm[Any]", _NoBar())
     live = sys.stderr.isatty()
     raw = _raw_stderr()

@@ -55,6 +55,8 @@ def serve(config: ServeConfig) -> None:
                 loop.add_signal_handler(number, stop, number)
             else:
                 signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        log.info("Listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         try:
             yield
         finally:
@@ -75,8 +77,12 @@ def serve(config: ServeConfig) -> None:
         listening = _listening_socket(config)
         server = _uvicorn(config, connections)
         host, port = listening.getsockname()[:2]
-        log.info("Listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
-        asyncio.run(server.serve([listening]))
+        # A signal that arrives before the handlers of the event loop are set waits for them.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+        try:
+            asyncio.run(server.serve([listening]))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     finally:
         service.close()
     log.info("Stopped.")

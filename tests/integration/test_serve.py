@@ -18,7 +18,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from commands import Toy
+from commands import Toy, environment
+from forking import forked_command
 from serving import JSON, Answer, Server, rest, serving
 from waiting import wait_until
 
@@ -340,6 +341,19 @@ def test_sigterm_finishes_what_was_accepted(gated: Callable[..., Any], expected:
     log = gate.server.log.read_text().splitlines()
     assert log[0].startswith("Listening on http://127.0.0.1:")
     assert log[1:] == ["Stopping (SIGTERM): answering the requests that have arrived.", "Stopped."]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_moment_of_listening_stops_it_in_order(
+    signum: signal.Signals, toy: Toy, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(toy.folder)
+    command = forked_command("nmt-serve", "port=0", f"model_dir={trained}", *ONE_THREAD)
+    process = subprocess.Popen(command, env=environment(toy.cache), stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None and process.stderr.readline().startswith("Listening on http://")
+    process.send_signal(signum)
+    stopping = f"Stopping ({signum.name}): answering the requests that have arrived.\nStopped.\n"
+    assert (process.communicate(timeout=30)[1], process.returncode) == (stopping, 0)
 
 
 def test_a_second_signal_ends_it_at_once(gated: Callable[..., Any]) -> None:

@@ -10,7 +10,7 @@ from nmt.config import DataConfig, SetConfig, SplitConfig, TaggedConfig
 from nmt.data.corpora.corpus import Corpus, given_options, open_corpus, options_of, refuse_both
 from nmt.data.corpora.malformed import for_split
 from nmt.data.corpora.text import expand, file_facts, read_lines
-from nmt.data.subwords.tokenizer import check_symbols
+from nmt.data.subwords.tokenizer import check_tag
 from nmt.errors import UserError
 
 
@@ -89,7 +89,7 @@ def read_held_out(
             or the number of names from that of the files; or the tag can't be a piece.
     """
     if split.tag is not None:
-        check_symbols([split.tag], f"{key}.tag")
+        check_tag(split.tag, f"{key}.tag")
     corpus = open_corpus(split, data, key)
     malformed = for_split(corpus.max_malformed, None if split.groups is None else f"{key}.groups")
     pairs = list(corpus.pairs(malformed))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig
 from nmt.data.corpora.corpus import Corpus, open_corpus, options_of, refuse_both
 from nmt.data.corpora.held_out import HeldOut
-from nmt.data.subwords.tokenizer import check_symbols
+from nmt.data.subwords.tokenizer import check_tag
 from nmt.errors import UserError
 from nmt.runtime.streams import log
 
@@ -54,7 +54,7 @@ def _open(key: str, name: str, corpus: CorpusConfig, data: DataConfig) -> Source
 
 def _source(key: str, name: str, corpus: Corpus, options: DataConfig, tag: str | None) -> Source:
     if tag is not None:
-        check_symbols([tag], f"{key}.tag")
+        check_tag(tag, f"{key}.tag")
     return Source(name, corpus, options.cleaning, (options.source_lang, options.target_lang), tag)
 
 

@@ -341,6 +341,19 @@ def check_symbols(symbols: Sequence[str], key: str) -> None:
             raise UserError(f"{key}: {symbol!r} {reason}")
 
 
+def check_tag(tag: str, key: str) -> None:
+    """Checks that the option `key` can be the tag of sources.
+
+    Raises:
+        UserError: the tag can't be a piece, or a placeholder would replace a character of it.
+    """
+    check_symbols([tag], key)
+    if not set(tag).isdisjoint(PLACEHOLDERS):
+        raise UserError(
+            f"{key}: {tag!r} has a character of placeholders. Choose one without U+F0000 to U+F003F."
+        )
+
+
 def _placeholders(symbols: Collection[str], processors: Sequence[spm.SentencePieceProcessor]) -> range:
     """Returns the ids of the placeholders if they are among the user symbols of a vocabulary.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from types import FrameType
 
 from nmt.runtime.guest import guest
 from nmt.runtime.signals import unignored
+
+_EXIT_SECONDS = 60.0  # seconds that the end of the interpreter waits for an update and its checkpoint
 
 
 class Stopped(SystemExit):
@@ -41,7 +44,8 @@ class StopRequest:
         """Turns stop signals into stop requests; ignored signals stay ignored.
 
         A guest handles only Ctrl-C, if that would raise KeyboardInterrupt. A second Ctrl-C raises it; in a
-        command, it ends the process at once.
+        command, it ends the process at once. Outside the main thread no signal is handled, and the end of the
+        program is a request: only daemon threads still run then.
 
         Args:
             notice: called at the first signal, to acknowledge it.
@@ -50,7 +54,8 @@ class StopRequest:
                 deliver it.
         """
         if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread may set handlers
+            with self._until_exit(notice):  # only the main thread may set handlers
+                yield
             return
 
         is_command = launched or guest() is None
@@ -73,6 +78,23 @@ class StopRequest:
         finally:
             for signum, handler in before.items():
                 signal.signal(signum, handler)
+
+    @contextmanager
+    def _until_exit(self, notice: Callable[[], None]) -> Iterator[None]:
+        """Requests a stop if the interpreter ends during the body; the interpreter waits for the body."""
+        done = threading.Event()
+
+        def stop() -> None:
+            self.signum = signal.SIGTERM
+            notice()
+            done.wait(_EXIT_SECONDS)
+
+        atexit.register(stop)
+        try:
+            yield
+        finally:
+            done.set()
+            atexit.unregister(stop)
 
 
 def _interrupts() -> list[signal.Signals]:

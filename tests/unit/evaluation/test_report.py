@@ -70,6 +70,12 @@ def test_table_with_groups_and_baseline() -> None:
     assert report.table() == FULL
 
 
+def test_labels_can_not_control_a_terminal() -> None:
+    table = Report("t", WHOLE, {"\x1b[31mred\t\u202e": NEWS}).table()
+    row = next(line for line in table.splitlines() if "red" in line)
+    assert row == "  \\x1b[31mred\\t\\u202e         2000    30.00    60.00    58.00"
+
+
 def test_long_labels_leave_the_numbers_in_80_columns() -> None:
     table = Report("t", WHOLE, {"parliamentary proceedings " * 4: NEWS, "x": TED}).table()
     assert max(map(len, table.splitlines())) == 80

@@ -254,6 +254,17 @@ def test_only_one_process_writes_a_folder(tmp_path: Path) -> None:
     assert (folder / "file").read_text() == "first" and list(tmp_path.iterdir()) == [folder]
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_to_a_folder_is_followed(exists: bool, tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to("target")
+    if exists:
+        target.mkdir()
+    with fresh_folder(link) as fresh:
+        (fresh / "file").touch()
+    assert link.is_symlink() and sorted(tmp_path.rglob("*")) == [link, target, target / "file"]
+
+
 def test_a_folder_may_have_a_long_name(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 250)  # a file system allows 255, and temporary names have a dot and an ending
     with fresh_folder(folder) as fresh:

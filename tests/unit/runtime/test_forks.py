@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -131,3 +133,26 @@ def test_a_child_restores_the_state_that_only_other_threads_have_changed() -> No
         with shared.preserved():
             assert in_child(lambda: (name in os.environ, len(shared._threads))) == (True, 1)
     assert seen() == (False, 0)
+
+
+def test_the_end_of_the_program_waits_for_the_section_of_a_daemon_thread() -> None:
+    script = """
+import atexit, threading, time
+def end():
+    sections = len(done)
+    time.sleep(0.2)
+    print(sections > 0, len(done) == sections, nmt.runtime.forks.undivided().__enter__())
+atexit.register(end)  # runs after the handler of nmt, which is registered later
+import nmt.runtime.forks
+done, begun = [], threading.Event()
+def translate():
+    while True:
+        with nmt.runtime.forks.undivided():
+            begun.set()
+            time.sleep(0.05)
+            done.append("section")
+threading.Thread(target=translate, daemon=True).start()
+begun.wait()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("True True None\n", "", 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -108,3 +110,22 @@ def test_a_guest_leaves_a_handler_of_its_host() -> None:
         assert caught == [signal.SIGINT] and not stop()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_the_end_of_the_program_is_a_request_to_a_daemon_thread() -> None:
+    script = """
+import threading, time
+from nmt.training.processes.stopping import StopRequest
+stop, begun = StopRequest(), threading.Event()
+def train():
+    with stop.listening(lambda: print("noticed")):
+        begun.set()
+        while not stop():
+            time.sleep(0.001)
+        print("saved")
+threading.Thread(target=train, daemon=True).start()
+begun.wait()
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("end\nnoticed\nsaved\n", "", 0)
