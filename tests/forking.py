@@ -161,7 +161,7 @@ def _interpreted(main: object) -> int:
     except BaseException:
         sys.excepthook(*sys.exc_info())
     try:
-        if sys.stdout is not None:
+        if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
     except (OSError, ValueError) as error:
         os.write(2, f"Exception ignored in: stdout\n{error!r}\n".encode())

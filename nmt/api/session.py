@@ -50,7 +50,7 @@ class LaunchFailed(RuntimeError):
 
 
 def _forget_locals(error: BaseException | None) -> None:
-    """Clears the frames of an error that is no bug, so that its owner does not retain files and models."""
+    """Clears the frames of an error that is not a bug, so that its owner does not retain files and models."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

@@ -90,7 +90,7 @@ class Report:
 
     def table(self) -> str:
         """Returns the report as lines of at most 80 characters; titles and signatures may be longer."""
-        return "\n".join([self.title, "", *self._rows(), "", *self._notes()]) + "\n"
+        return "\n".join([visible(self.title), "", *self._rows(), "", *self._notes()]) + "\n"
 
     def _rows(self) -> Iterator[str]:
         whole = "mean" if self.sets else "all" if self.groups else "hypotheses"

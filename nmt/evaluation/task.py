@@ -40,7 +40,7 @@ from nmt.evaluation.scores import (
 from nmt.languages import country_warning, distance
 from nmt.runtime.files import expanded, require_writable
 from nmt.runtime.hub import pinned
-from nmt.runtime.streams import log, printable, progress
+from nmt.runtime.streams import log, progress
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -280,7 +280,7 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
         if len(set(langs)) == 1:
             task.target_lang, task.target_langs = langs[0], []
     _warn_of_other_languages(trained_on, pairs)
-    task.title = printable(f"{' + '.join(paths)} on {scored_on}")
+    task.title = f"{' + '.join(paths)} on {scored_on}"
     task.details["model_dir"] = paths[0] if isinstance(config.model_dir, str) else paths
     return bundles
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nmt.errors import UserError
+from nmt.runtime.model_files import is_of_model
 from nmt.runtime.os_errors import NO_TEMPORARY_FOLDER, read_errors, reason_of, write_errors
 from nmt.runtime.streams import log
 
@@ -231,8 +232,8 @@ def require_writable(path: Path, key: str) -> None:
     """Checks in advance whether `written` would fail, before hours of work.
 
     Raises:
-        UserError: the path is a folder or a socket, or its folder does not exist or is not writable. The
-            message begins with `key`, the option and its value.
+        UserError: the path is a folder, a socket or a file of a model, or its folder does not exist or is not
+            writable. The message begins with `key`, the option and its value.
     """
     try:
         path = expanded(path)
@@ -243,6 +244,8 @@ def require_writable(path: Path, key: str) -> None:
             raise UserError(f"{key}: is a socket. Name a file.")
         if status is not None and not stat.S_ISREG(status.st_mode):
             return
+        if is_of_model(path):
+            raise UserError(f"{key}: is a file of a model. Give another name.")
         folder = Path(os.path.realpath(path)).parent
         parent_status = stat_or_none(folder)
         if parent_status is None or not stat.S_ISDIR(parent_status.st_mode):

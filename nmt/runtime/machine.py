@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import platform
 import sys
@@ -64,6 +65,8 @@ def wanted_processes(config: TrainingConfig, gpus: int) -> int:
     """Returns the number of processes that `training.devices` gives on a machine with this many GPUs."""
     if config.devices != "auto":
         return int(config.devices)
+    if multiprocessing.current_process().daemon:
+        return 1  # it can't start others
     if gpus and config.fit_micro_batches:
         return gpus
     return min(gpus or max(1, available_cores() // (config.threads or 1)), config.micro_batches)

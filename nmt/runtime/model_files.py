@@ -5,6 +5,7 @@ A checkpoint holds only weights. Its configuration and vocabulary are those of i
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,13 @@ BUNDLE_FILES = (
 """All files of a model folder that nmt reads."""
 
 _CHECKPOINT = re.compile(r"update-([0-9]{1,18})")
+
+
+def is_of_model(path: Path) -> bool:
+    """Returns whether `path` is one of the files of a model folder or of a checkpoint."""
+    path = Path(os.path.realpath(path))
+    names = path.name in BUNDLE_FILES or path.name == STATE
+    return names and path.is_file() and (path.parent / WEIGHTS).is_file()
 
 
 def checkpoint_name(update: int) -> str:

@@ -183,6 +183,8 @@ def _user_errors(path: Path, action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno == errno.EBADF and os.fspath(path) in ("standard input", "standard output"):
+            raise UserError(f"{path}: is not open to {action}. Redirect it to a file or a pipe.") from error
         line = file_error(error, path, action)
         if line is None:
             raise

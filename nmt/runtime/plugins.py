@@ -61,7 +61,8 @@ def load_plugins(modules: Sequence[str]) -> None:
         modules: dotted names, such as `my_package.encodings`; imported in this order, each once.
 
     Raises:
-        UserError: a name is not a valid module name, or the module does not exist or calls `sys.exit`.
+        UserError: a name is not a valid module name, or the module does not exist, is not valid Python or
+            calls `sys.exit`.
     """
     import_plugins(modules)
     if modules:
@@ -129,6 +130,10 @@ def _load(name: str) -> None:
             f"plugins={name}: the module calls sys.exit when it is imported. Call it only under "
             'if __name__ == "__main__".'
         ) from error
+    except SyntaxError as error:
+        place = os.path.basename(error.filename or name)
+        place += f", line {error.lineno}" if error.lineno else ""
+        raise UserError(f"plugins={name}: {place}: {error.msg}. Correct the module.") from error
     except ModuleNotFoundError as error:
         missing = error.name or name
         if name == missing or name.startswith(f"{missing}."):

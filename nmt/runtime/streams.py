@@ -220,7 +220,7 @@ def reserve_stdout() -> None:
     """Reserves standard output for `product`: all else that is written to it goes to standard error.
 
     That is what plugins and their child processes print. A terminal, and a stream that the caller has
-    replaced, remain as they are.
+    replaced, remain as they are. A plugin may close its `sys.stdout`.
     """
     global _reserved
     stdout = sys.__stdout__
@@ -229,7 +229,7 @@ def reserve_stdout() -> None:
     stdout.flush()
     _reserved = open(os.dup(1), "w", encoding=stdout.encoding, errors=stdout.errors)
     os.dup2(2, 1)
-    sys.stdout = sys.stderr
+    sys.stdout = open(1, "w", encoding=stdout.encoding, errors="backslashreplace", buffering=1, closefd=False)
 
 
 _reserved: io.TextIOWrapper | None = None

@@ -178,8 +178,8 @@ def run_ordered(
 ) -> Generator[Result, None, None]:
     """Yields the results of tasks in their order; at most `workers + 2` tasks are submitted at a time.
 
-    With a single task or a single worker, this process does the work; otherwise spawned processes do. The
-    other arguments are those of `WorkerPool`.
+    With a single task or a single worker, this process does the work; otherwise spawned processes do. So does
+    a process that may start none. The other arguments are those of `WorkerPool`.
 
     Raises:
         UserError: a process was killed.
@@ -187,11 +187,16 @@ def run_ordered(
     rest = iter(tasks)
     first = list(itertools.islice(rest, 2))
     pending = itertools.chain(first, rest)
-    if len(first) == 2 and workers > 1:
+    if len(first) == 2 and workers > 1 and may_start_processes():
         with WorkerPool(setup, workers, killed, remedy) as pool:
             yield from pool.ordered(pending, workers + 2)
     elif first:
         yield from map(setup(), pending)
+
+
+def may_start_processes() -> bool:
+    """Returns whether this process may start others; the processes of `multiprocessing.Pool` may not."""
+    return not multiprocessing.current_process().daemon
 
 
 class _Work(Generic[Task, Result]):

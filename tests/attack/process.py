@@ -128,6 +128,8 @@ def _enter(case: Case, room: Room) -> None:
         os.environ.pop(key, None)
         if value is not None:
             os.environ[key] = value.replace("{room}", str(room.work))
+    if "PYTHONPATH" in machine.environment:
+        sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
     if "datasets" in sys.modules:  # a fork imported it before HOME was set
         sys.modules["datasets"].config.HF_DATASETS_CACHE = room.home / "datasets"
     os.chdir(room.work)

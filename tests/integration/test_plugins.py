@@ -271,10 +271,12 @@ RULES[First.name] = First
         ("[needs]", "plugins=needs: requires the module absent_package, which is not installed."),
         ("[twice]", "architecture transformer: already registered. Choose another name"),
         ("[leaves]", "plugins=leaves: the module calls sys.exit when it is imported."),
+        ("[wrong]", "plugins=wrong: wrong.py, line 1: invalid syntax. Correct the module."),
     ],
 )
 def test_a_wrong_name_is_one_line(plugged: Toy, package: Path, names: str, line: str) -> None:
     (package / "needs.py").write_text("import absent_package\n")
+    (package / "wrong.py").write_text("def (\n")
     (package / "leaves.py").write_text("import sys\nsys.exit(0)\n")
     (package / "twice.py").write_text(
         "from nmt.model import MODELS, Seq2Seq\nMODELS['transformer'] = type('T', (Seq2Seq,), {})\n"

@@ -22,7 +22,7 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.runtime.arrays import Array
 from nmt.runtime.closable_queue import ClosableQueue
-from nmt.runtime.workers import WorkerPool
+from nmt.runtime.workers import WorkerPool, may_start_processes
 
 AHEAD = 16  # picked batches that are prepared in advance
 # The number of tokens of a side is a multiple of this. At 2,048 tokens, the padding costs 3 % and saves 20 %.
@@ -192,7 +192,7 @@ def _blocks(plan: Plan, start: Cursor, workers: int) -> Iterator[tuple[Cursor, C
     places, tasks = tee(plan.places(start.epoch, start.block))
     with ExitStack() as stack:
         blocks: Iterator[Block] = starmap(plan.block, tasks)
-        if workers:
+        if workers and may_start_processes():
             setup, killed = partial(_maker, plan), _KILLED.format(workers)
             pool = stack.enter_context(WorkerPool(setup, workers, killed, _REMEDY, name="loader"))
             blocks = pool.ordered(tasks, workers)

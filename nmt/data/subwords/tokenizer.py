@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import sentencepiece as spm
 
 from nmt.config import Segmentation
-from nmt.copying.strings import PLACEHOLDERS
+from nmt.copying.strings import PLACEHOLDERS, WORD_START
 from nmt.data.subwords.model_file import have_same_pieces, segmentation_of, user_symbols
 from nmt.data.subwords.vocabulary import (
     NO_WORD,
@@ -345,12 +345,13 @@ def check_tag(tag: str, key: str) -> None:
     """Checks that the option `key` can be the tag of sources.
 
     Raises:
-        UserError: the tag can't be a piece, or a placeholder would replace a character of it.
+        UserError: the tag can't be a piece, or has a character that stands for a space or a placeholder.
     """
     check_symbols([tag], key)
-    if not set(tag).isdisjoint(PLACEHOLDERS):
+    if not set(tag).isdisjoint([WORD_START, *PLACEHOLDERS]):
         raise UserError(
-            f"{key}: {tag!r} has a character of placeholders. Choose one without U+F0000 to U+F003F."
+            f"{key}: {tag!a} has a character that stands for a space or a placeholder. Choose a tag without "
+            "U+2581 and U+F0000 to U+F003F."
         )
 
 

@@ -58,7 +58,7 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, *, max_
         What `work` returned in rank 0.
 
     Raises:
-        UserError: one of the ranks raised it, or one was killed.
+        UserError: one of the ranks raised it, one was killed, or this process may start none.
         SystemExit: one of the ranks raised an unexpected exception; its traceback has been logged.
         Terminated: a signal ended the ranks before they could save a state, or after the training.
         KeyboardInterrupt: Ctrl-C did.

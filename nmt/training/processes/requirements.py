@@ -7,6 +7,7 @@ import socket
 import threading
 
 from nmt.errors import UserError
+from nmt.runtime.workers import may_start_processes
 
 LOOPBACK = "127.0.0.1"  # not localhost: a small container may have no names
 _DESCRIPTORS, _DESCRIPTORS_PER_RANK = 48, 8
@@ -19,8 +20,13 @@ def require_exchange(processes: int) -> None:
     """Requires what torch's agent needs to start several processes and to get their results.
 
     Raises:
-        UserError: semaphores, open files or the loopback are missing.
+        UserError: semaphores, open files or the loopback are missing, or this process may start none.
     """
+    if not may_start_processes():
+        raise UserError(
+            f"training.devices={processes}: a daemon process, as those of multiprocessing.Pool are, can't "
+            "start others. Give training.devices=1, or call nmt.train in an ordinary process."
+        )
     _require_semaphores(processes)
     _require_descriptors(processes)
     _require_loopback(processes)

@@ -71,7 +71,8 @@ def test_table_with_groups_and_baseline() -> None:
 
 
 def test_labels_can_not_control_a_terminal() -> None:
-    table = Report("t", WHOLE, {"\x1b[31mred\t\u202e": NEWS}).table()
+    table = Report("\u202et", WHOLE, {"\x1b[31mred\t\u202e": NEWS}).table()
+    assert table.startswith("\\u202et\n")
     row = next(line for line in table.splitlines() if "red" in line)
     assert row == "  \\x1b[31mred\\t\\u202e         2000    30.00    60.00    58.00"
 

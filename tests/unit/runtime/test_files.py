@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -252,6 +253,24 @@ def test_only_one_process_writes_a_folder(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="model: another process is writing it"), fresh_folder(folder):
             raise AssertionError("two at once")
     assert (folder / "file").read_text() == "first" and list(tmp_path.iterdir()) == [folder]
+
+
+def test_the_files_of_a_model_are_not_overwritten(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "results.json", "notes.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to("model.safetensors")
+    for name in ("model.safetensors", "results.json", "link"):
+        with pytest.raises(UserError, match=f"^output={name}: is a file of a model. Give another name.$"):
+            require_writable(tmp_path / name, f"output={name}")
+    for name in ("notes.json", "config.yaml"):
+        require_writable(tmp_path / name, f"output={name}")
+
+
+@pytest.mark.parametrize(("action", "errors"), [("read", read_errors), ("write", write_errors)])
+def test_a_standard_stream_that_is_open_for_the_other_direction(action: str, errors: Any) -> None:
+    line = rf"^standard output: is not open to {action}\. Redirect it to a file or a pipe\.$"
+    with pytest.raises(UserError, match=line), errors(Path("standard output")):
+        raise OSError(errno.EBADF, "Bad file descriptor")
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -89,6 +89,11 @@ def test_in_this_process() -> None:
     assert list(run_ordered(broken, range(0), 4, *KILLED)) == []
 
 
+def test_a_daemon_process_does_the_work_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    assert list(run_ordered(add, range(5), 2, *KILLED)) == [(100 + task, os.getpid()) for task in range(5)]
+
+
 def test_in_processes_of_their_own_in_order_and_bounded() -> None:
     taken: list[int] = []
 

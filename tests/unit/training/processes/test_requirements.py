@@ -34,6 +34,12 @@ def test_no_semaphores(error: Exception, monkeypatch: pytest.MonkeyPatch) -> Non
         launch(str, "", 2, StopRequest())
 
 
+def test_a_daemon_process_can_not_start_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"^training.devices=2: a daemon process, as those"):
+        launch(str, "", 2, StopRequest())
+
+
 def test_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     before = threading.active_count()
     require_threads(2)

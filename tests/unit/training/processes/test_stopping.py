@@ -118,11 +118,11 @@ import threading, time
 from nmt.training.processes.stopping import StopRequest
 stop, begun = StopRequest(), threading.Event()
 def train():
-    with stop.listening(lambda: print("noticed")):
+    with stop.listening(lambda: print("noticed\\n", end="")):
         begun.set()
         while not stop():
             time.sleep(0.001)
-        print("saved")
+        print("saved\\n", end="")
 threading.Thread(target=train, daemon=True).start()
 begun.wait()
 print("end")
