@@ -105,10 +105,14 @@ def _names(
     names = decoder.get(key)
     if not isinstance(names, list) or len(names) not in counts:
         needed = "one file" if counts == (1,) else "one or two files"
-        found = f"has {len(names)}" if isinstance(names, list) else f"is {shortened(names)}"
+        found = f"has {len(names)}" if isinstance(names, list) else f"is {_shown(names)}"
         raise UserError(f"{place}: {key}: must be a list of {needed}, but {found}. Import one model.")
     for name in names:
-        if not isinstance(name, str) or re.search(r"[/\\\0]|^\.*$", name) or not name.endswith(endings):
+        if (
+            not isinstance(name, str)
+            or re.search(r"[/\\\x00-\x1f]|^\.*$", name)
+            or not name.endswith(endings)
+        ):
             raise UserError(
                 f"{place}: {key}: {shortened(repr(name))}: must be the name of a file next to it that ends "
                 f"in {' or '.join(endings)}."
@@ -168,8 +172,8 @@ def _model_config(given: Mapping[str, Any], place: str) -> tuple[ModelConfig, di
     fixed = {key: one_of(key, *values) for key, values in _FIXED.items()}
     keys = "transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top"
     steps = tuple(given.get(key, default) for key, default in zip(keys, ("", "dan", ""), strict=True))
-    if steps not in _NORMS:
-        shown = ", ".join(f"{key}={shortened(step)}" for key, step in zip(keys, steps, strict=True))
+    if not all(isinstance(step, str) for step in steps) or steps not in _NORMS:
+        shown = ", ".join(f"{key}={_shown(step)}" for key, step in zip(keys, steps, strict=True))
         raise UserError(f'{place}: {shown}: nmt has no such order. It has "", dan, "" and n, da, n.')
     activation = value(
         "transformer-ffn-activation",
@@ -294,7 +298,7 @@ class _Weights:
         if others := sorted(self._arrays.keys() - self.used.keys()):
             raise UserError(
                 f"{self._place}: nmt has no place for {len(others)} of its weights, such as "
-                f"{shortened(others[0])}."
+                f"{_shown(others[0])}."
             )
 
     def _matrix(self, name: str) -> Tensor:

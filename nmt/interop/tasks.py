@@ -105,10 +105,9 @@ def _exported(
     limits = config.max_length, bundle.model.max_source_len, bundle.model.max_target_len
     longest = min(limit for limit in limits if limit is not None)
     text = comparable_text(_pairs(config, bundle), bundle, longest, config.check_sentences)
-    bundle = exporter.prepared(bundle)
     with fresh_folder(output) as fresh:
         record = record_of(bundle, config.format, config.quantization, config.max_length)
-        compared = _written_and_compared(config, exporter, bundle, text, fresh)
+        compared = _written_and_compared(config, exporter, exporter.prepared(bundle), text, fresh)
         result = {"nmt": __version__, **to_plain(record), **compared}
         (fresh / EXPORT_REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
         write_sums(fresh)  # before the card, which a person may edit

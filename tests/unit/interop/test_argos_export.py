@@ -144,21 +144,48 @@ def test_an_interpreter_without_argos_is_one_line(
     )
 
 
+SPLITTER = """
+import re
+
+class models:
+    list_models = staticmethod(lambda: ["en"])
+
+class SBDetect:
+    def __init__(self, language, use_gpu):
+        pass
+
+    def sentences(self, text):
+        return re.split("(?<=[.]) ", text)
+"""
+"""In place of minisbd, which downloads a model."""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON, reason="NMT_ARGOS_PYTHON does not name an interpreter with argostranslate")
 @pytest.mark.parametrize("quantization", ["float32", "int8"])
+@pytest.mark.parametrize("splitter", [SPLITTER, None], ids=["split", "unsplit"])
 def test_argos_translate_installs_it_and_translates_equally(
-    quantization: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    splitter: str | None, quantization: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if splitter is not None:
+        (tmp_path / "stub").mkdir()
+        (tmp_path / "stub" / "minisbd.py").write_text(splitter)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "stub"))
     monkeypatch.setattr(argos_export, "argos_python", lambda: PYTHON)
-    text = {"check_sentences": 200, "max_bleu_loss": 100, "quantization": quantization}
-    report, package = exported(model, tmp_path, **text)
-    assert report["argos_translate"] and report["argos_lines"] >= 1
+    lines = [f"{line}. {other}." if splitter else line for line in NUMBERS for other in NUMBERS][:200]
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    text = {"check": str(tmp_path / "a.en"), "references": str(tmp_path / "a.de"), "check_sentences": 200}
+    report, package = exported(model, tmp_path, **text, max_bleu_loss=100, quantization=quantization)
+    name = "MiniSBDSentencizer" if splitter else None
+    assert (report["argos_lines"], report["argos_splitter"]) == (200, name)
     if quantization == "float32":  # greedy search has no length penalty: the same text as by nmt
-        answer = translated_by_argos(PYTHON, package, "float32", NUMBERS, beam_size=1)
-        translate = nmt.load(str(model), device="cpu").translate
-        options = {"beam_size": 1, "split_sentences": False, "placeholders": False}
-        assert answer["translations"] == translate(NUMBERS, **options)
+        answer = translated_by_argos(PYTHON, package, "float32", lines, beam_size=1)
+        assert [len(one) for one in answer["sentences"]] == [2 if splitter else 1] * 200
+        if splitter is None:
+            translate = nmt.load(str(model), device="cpu").translate
+            options = {"beam_size": 1, "split_sentences": False, "placeholders": False}
+            assert answer["translations"] == translate(lines, **options)
 
 
 def test_lines_with_underscores_are_compared(
