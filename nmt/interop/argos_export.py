@@ -48,7 +48,7 @@ from nmt.runtime.streams import log
 
 ENDING = ".argosmodel"
 _MODEL, _PIECES, _METADATA = "model", "sentencepiece.model", "metadata.json"
-_FORBIDDING = -10_000.0  # a bias; fp16 has it, too
+_FORBIDDING = -1000.0  # a bias: the probability is zero in fp32
 _LINES = 200  # of the comparison with Argos Translate itself
 _SEARCH = {"beam_size": 4, "length_penalty": 0.2, "max_batch_size": 32, "batch_type": "tokens"}
 """The parameters of Argos Translate 1.11."""

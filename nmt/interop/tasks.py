@@ -373,6 +373,9 @@ def _name_and_folder(model: str, importer: Importer) -> tuple[str, Path]:
     if not is_hub_name(model):
         if folder.is_dir() or folder.name.endswith(importer.archives or ("\0",)) and folder.is_file():
             return model, folder
+        if folder.exists():
+            kinds = " or ".join(("a folder", *(f"a file *{ending}" for ending in importer.archives)))
+            raise UserError(f"model={model}: must be {kinds}.")
         if not is_repository(model):
             raise UserError(
                 f"model={model}: there is no such folder (looked for {folder.absolute()}), and this is not a "

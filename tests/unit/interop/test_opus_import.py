@@ -275,6 +275,9 @@ def test_files_that_are_not_zips(tmp_path: Path) -> None:
             imported(tmp_path / "opus.zip", tmp_path / "ours")
     with pytest.raises(UserError, match=r"^model=.*odd\.tar: there is no such folder"):
         imported(tmp_path / "odd.tar", tmp_path / "ours")
+    (tmp_path / "odd.npz").touch()
+    with pytest.raises(UserError, match=r"^model=.*odd\.npz: must be a folder or a file \*\.zip\.$"):
+        imported(tmp_path / "odd.npz", tmp_path / "ours")
 
 
 def test_the_languages_are_asked_for(tmp_path: Path) -> None:
