@@ -379,8 +379,6 @@ def _encoding_of(start: bytes, file: DataFile) -> str:
 def _forget(element: _Element) -> None:
     """Frees the memory of an element that has ended, and of those before it."""
     element.clear(keep_tail=False)
-    while (before := element.getprevious()) is not None:
-        parent = before.getparent()
-        if parent is None:
-            return
+    parent = element.getparent()
+    while parent is not None and (before := element.getprevious()) is not None:
         parent.remove(before)

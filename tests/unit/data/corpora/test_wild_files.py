@@ -39,6 +39,18 @@ def zipped(**files: str) -> bytes:
     return archive.getvalue()
 
 
+def encrypted(archive: bytes) -> bytes:
+    """Returns an archive whose first file has the flag of encryption in the list at the end."""
+    at = archive.index(b"PK\1\2") + 8
+    return archive[:at] + bytes([archive[at] | 1]) + archive[at + 1 :]
+
+
+def strange(archive: bytes) -> bytes:
+    """Returns an archive whose first file has an unknown compression."""
+    at = archive.index(b"PK\1\2") + 10
+    return archive[:at] + b"\x63" + archive[at + 1 :]
+
+
 def sheet(rows: list[tuple[str, ...]], begin: str = "", **options: Any) -> str:
     file = io.StringIO()
     csv.writer(file, **options).writerows(rows)
@@ -343,6 +355,13 @@ BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
             "<html><body>Log in</body></html>",
             "a.tmx: has no pair of en and de. It has no unit: is it",
         ),
+        ("a.tmx", "<html><meta charset=utf-8></tu>", r"a.tmx:1: not valid XML \(AttValue"),
+        ("a.zip", encrypted(zipped(**{"a.csv": "en,de\n"})), "a.zip/a.csv: is encrypted. Unpack"),
+        (
+            "a.zip",
+            strange(zipped(**{"a.csv": "en,de\n"})),
+            r"a.zip/a.csv: can't be unpacked \(That compr.*\)\. Unp",
+        ),
         (
             "a.xlf",
             TWO_FILES,
@@ -397,6 +416,27 @@ def test_files_without_the_languages_are_skipped(tmp_path: Path, caplog: pytest.
     assert read(tmp_path / "?.tmx") == PAIRS
     with pytest.raises(UserError, match="c.tmx: has no pair of en and nl. Its languages are de, en"):
         read(tmp_path / "?.tmx", target_lang="nl")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected", "message"),
+    [
+        ("a.csv", 'en,de\n1,"2\n' + "3,4\n" * 1500, [("3", "4")] * 1500, ":2: has a quotation mark that is not closed"),
+        ("a.tmx", PARACRAWL.replace("<tu tuid=\"1", "<tu><tu tuid=\"1", 1).replace("</body>", "</tu></body>"), PAIRS, ":23: has another unit inside"),
+        ("a.tmx", PARACRAWL.replace("<seg>Dogs &amp; cats</seg>", ""), [PAIRS[0], PAIRS[2]], ":11: has a tuv without seg"),
+        ("a.po", "".join(f'#| x\nmsgid "{number}"\nmsgstr "x"\n\n'[5 * (number != 7) :] for number in range(1, 502)), [(str(number), "x") for number in range(1, 502) if number != 7], ":19: Syntax error"),
+    ],
+)  # fmt: skip
+def test_one_malformed_row(
+    tmp_path: Path, name: str, content: str, expected: list[tuple[str, str]], message: str
+) -> None:
+    path = written(tmp_path, name, content)
+    with pytest.raises(UserError, match=message):
+        read(path)
+    data = DataConfig(name="t", source_lang="en", target_lang="de", max_malformed=0.5)
+    corpus = open_corpus(SplitConfig(path=str(path)), data, "data.train")
+    malformed = corpus.malformed()
+    assert (list(corpus.pairs(malformed)), malformed.count) == (expected, 1)
 
 
 def test_files_of_the_same_name_in_an_archive(tmp_path: Path) -> None:
