@@ -151,7 +151,7 @@ class CsvColumn(Column):
         number = 0
         for number, line in enumerate(lines, 1):
             if number == 1:
-                self._delimiter, is_row = delimiter_of(line)
+                self._delimiter, is_row = delimiter_of([line])
                 self._has_separator = not is_row
                 cell = rf'(?:"(?:[^"]|"")*+"|(?!"))[^{self._delimiter}]*'
                 opens = re.compile(rf'(?:{cell}{re.escape(self._delimiter)})*+"(?:[^"]|"")*+')

@@ -16,7 +16,7 @@ from nmt.data.corpora.gettext import read_po
 from nmt.data.corpora.json_tables import read_json
 from nmt.data.corpora.malformed import Malformed
 from nmt.data.corpora.opening import DataFile, Member, head_of, members_of, suffix_of
-from nmt.data.corpora.tables import delimiter_of, read_csv, read_tsv
+from nmt.data.corpora.tables import FIRST_LINES, delimiter_of, read_csv, read_tsv
 from nmt.data.corpora.text import read_pairs
 from nmt.data.corpora.translation_memories import read_units
 from nmt.errors import UserError
@@ -57,11 +57,11 @@ _MESSAGE = re.compile(rb'^msgid[ \t]*"', re.MULTILINE)
 
 def _begins_with_columns(head: bytes, data: DataConfig, delimiters: str) -> bool:
     """Whether the first lines of a text have equal numbers of columns, and the two columns are among them."""
-    lines = head.decode("utf-8", "replace").split("\n")[:20]
+    lines = head.decode("utf-8", "replace").split("\n")[:FIRST_LINES]
     rows = [line for line in (lines[:-1] if len(lines) > 1 else lines) if line.strip()]
     if not rows:
         return False
-    delimiter = delimiter_of(rows[0])[0]
+    delimiter = delimiter_of(rows)[0]
     names = [name.strip('"\r ') for name in rows[0].split(delimiter)]
     if delimiter not in delimiters or len(names) < 2:
         return False

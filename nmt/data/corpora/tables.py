@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from nmt.config import DataConfig
@@ -21,6 +22,8 @@ _SEPARATOR = re.compile(rf'"?sep=([{_DELIMITERS}])"?')  # a first line of Excel'
 MOST_LINES = 1000
 """Largest number of lines of a row of CSV; with more, nothing closes a quotation mark."""
 _CR = "has a carriage return outside of quotation marks. Lines end with LF or CR LF"
+FIRST_LINES = 20
+"""Number of the lines that show the delimiter."""
 NOT_UTF8 = "is not valid UTF-8"
 """What is wrong with a line that can't be decoded."""
 
@@ -42,7 +45,7 @@ def read_tsv(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator
 def read_csv(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[TextBlock]:
     """Reads comma-separated values (RFC 4180), or such values with another delimiter.
 
-    The delimiter is the most frequent one of the first line, or that of a first line `sep=;`. If a row is
+    The delimiter is that of `delimiter_of`, or of a first line `sep=;`. If a row is
     malformed, its first line is dropped, and the next row begins with the next line. A quotation mark that
     nothing closes thus costs one line.
     """
@@ -100,12 +103,12 @@ def _named(header: list[str], where: str, data: DataConfig) -> tuple[int, int]:
 def _csv_rows(file: DataFile, malformed: Malformed) -> Iterator[_Row]:
     """Yields the rows with the number of their first line."""
     lines = enumerate(read_lines(file, malformed), start=1)
-    again: deque[tuple[int, str]] = deque(islice(lines, 1))  # lines to read before the others
+    again: deque[tuple[int, str]] = deque(islice(lines, FIRST_LINES))  # lines to read before the others
     delimiter = ","
     if again:
-        delimiter, is_row = delimiter_of(again[0][1])
+        delimiter, is_row = delimiter_of([line for _, line in again])
         if not is_row:
-            again.clear()
+            again.popleft()
     used: list[tuple[int, str]] = []  # the lines of the row
 
     def fed() -> Iterator[str]:
@@ -150,9 +153,24 @@ def csv_problem(error: csv.Error) -> str:
     return _CR if "new-line character" in str(error) else str(error)
 
 
-def delimiter_of(first_line: str) -> tuple[str, bool]:
-    """Returns the delimiter that the first line of a CSV file shows, and whether this line is a row."""
-    if separator := _SEPARATOR.fullmatch(first_line):
+def delimiter_of(first_lines: Sequence[str]) -> tuple[str, bool]:
+    """Returns the delimiter that the first lines of a CSV file show, and whether the first one is a row.
+
+    It is the most frequent one of the first line, unless the rows have different numbers of cells with it and
+    not with another one: sentences contain commas.
+    """
+    if separator := _SEPARATOR.fullmatch(first_lines[0]):
         return separator[1], False
-    unquoted = re.sub(r'"[^"]*+"', "", first_line)
-    return max(_DELIMITERS, key=unquoted.count), True
+    unquoted = re.sub(r'"[^"]*+"', "", first_lines[0])
+    delimiters = sorted(_DELIMITERS, key=unquoted.count, reverse=True)
+    fitting = (one for one in delimiters if one in unquoted and _has_equal_rows(first_lines, one))
+    return next(fitting, delimiters[0]), True
+
+
+def _has_equal_rows(lines: Sequence[str], delimiter: str) -> bool:
+    """Whether all rows have equal numbers of cells; the last row may not be complete."""
+    widths = set()
+    with suppress(csv.Error):
+        for row in csv_reader((f"{line}\n" for line in lines), delimiter):
+            widths |= {len(row)} if row else set()
+    return len(widths) == 1

@@ -10,7 +10,7 @@ import codecs
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from io import BufferedIOBase
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
@@ -246,7 +246,7 @@ def _name(element: _Element) -> str | None:
     return tag.rpartition("}")[2] if isinstance(tag, str) else None
 
 
-@cache
+@lru_cache(1 << 10)
 def _distance(wanted: str, offered: str) -> int | None:
     return distance(wanted, offered) if offered else None
 

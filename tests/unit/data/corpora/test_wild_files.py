@@ -26,6 +26,8 @@ def read(path: Path, **options: Any) -> list[tuple[str, str]]:
 
 
 def written(folder: Path, name: str, content: bytes | str) -> Path:
+    if name.endswith(".po"):
+        pytest.importorskip("polib", reason="needs polib (extra po)")
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
@@ -265,6 +267,12 @@ RECORDS = [{"id": str(number), "translation": {"en": en, "de": de}} for number, 
             {"source_key": "my.en", "target_key": "my de 😀"},
         ),
         ("no header.csv", sheet(PAIRS), PAIRS, NUMBERS),
+        (
+            "no header.csv",
+            "Oh, my, house;Haus\r\nA;B\r\n" + "C;D\n" * 17 + 'C;"D\nE"\n',
+            [("Oh, my, house", "Haus"), ("A", "B"), *[("C", "D")] * 17, ("C", "D E")],
+            NUMBERS,
+        ),
         ("no header.csv", sheet(PAIRS), PAIRS, {"source_key": "0", "target_key": "1"}),
         (
             "mysql.txt",
@@ -407,6 +415,7 @@ def test_files_without_the_languages_are_skipped(tmp_path: Path, caplog: pytest.
     french = POEDIT.replace("Language: de", "Language: fr").replace("CHARSET", "UTF-8")
     files = {"a/fr.po": french, "b/de.po": POEDIT.replace("CHARSET", "UTF-8"), "c.tmx": PARACRAWL}
     files["d.tmx"] = PARACRAWL.replace('"de"', '"ga"')
+    pytest.importorskip("polib", reason="needs polib (extra po)")
     path = written(tmp_path, "a.zip", zipped(**files))
     assert read(path) == [*PO_PAIRS, *PAIRS]
     assert "Files without a pair are skipped: 2. The first: " in caplog.text
