@@ -30,7 +30,7 @@ def column_numbers(data: DataConfig) -> tuple[int, int] | None:
     they did in earlier versions.
 
     Raises:
-        UserError: one option is a number and the other a name.
+        UserError: one option is a number and the other a name, or both are the same number.
     """
     keys = data.source_key, data.target_key
     numbered = [key.isdecimal() and len(key) < 10 for key in keys]
@@ -41,6 +41,8 @@ def column_numbers(data: DataConfig) -> tuple[int, int] | None:
             f"data.source_key={keys[0]} data.target_key={keys[1]}: a name and a number. Give two column "
             "names (if the file has a header) or two column numbers (if it has none)."
         )
+    if int(keys[0]) == int(keys[1]):
+        raise UserError(f"data.source_key={keys[0]} data.target_key={keys[1]}: the same column. Give two.")
     source, target = map(int, keys)
     return (source - 1, target - 1) if source and target else (source, target)
 
@@ -65,7 +67,8 @@ def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[st
     `zh` for `zho_Hans`. A dot separates the names of nested columns.
 
     Raises:
-        UserError: a side has no column; the message begins with `where` and lists the existing `names`.
+        UserError: a side has no column, or both have the same one; the message begins with `where` and lists
+            the existing `names`.
     """
     keys = []
     for side, key, lang in (
@@ -82,6 +85,11 @@ def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[st
                 f"Set data.{side}_key to one of {listed(names)}"
             )
         keys.append(column)
+    if keys[0] == keys[1]:
+        raise UserError(
+            f"{where}: {visible(keys[0])} would be the column of both sides. Set data.source_key and "
+            f"data.target_key to two of {listed(names)}"
+        )
     return keys[0], keys[1]
 
 

@@ -428,6 +428,22 @@ def test_files_without_the_languages_are_skipped(tmp_path: Path, caplog: pytest.
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"source_key": "2", "target_key": "02"},
+            "data.source_key=2 data.target_key=02: the same column. Give two",
+        ),
+        ({"source_key": "de"}, "a.csv:1: de would be the column of both sides. Set .* to two of en, de"),
+        ({"target_lang": "en"}, "a.csv:1: en would be the column of both sides. Set .* to two of en, de"),
+    ],
+)
+def test_both_sides_in_one_column(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(written(tmp_path, "a.csv", sheet(ROWS)), **options)
+
+
+@pytest.mark.parametrize(
     ("name", "content", "expected", "message"),
     [
         ("a.csv", 'en,de\n1,"2\n' + "3,4\n" * 1500, [("3", "4")] * 1500, ":2: has a quotation mark that is not closed"),
