@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig, typed_options
-from nmt.data.batches.batching import Batch
+from nmt.data.batches.batching import Batch, Longest
 from nmt.errors import UserError
 from nmt.model.backend import Backend
 from nmt.model.dropout import DropoutSource
@@ -318,6 +318,11 @@ class Seq2Seq(nn.Module, ABC):
     def max_target_len(self) -> int | None:
         """The maximum number of target tokens, EOS included; None: no limit. A search ends there."""
         return None
+
+    @property
+    def longest(self) -> Longest:
+        """`max_source_len` and `max_target_len`."""
+        return self.max_source_len, self.max_target_len
 
     @property
     def num_parameters(self) -> int:

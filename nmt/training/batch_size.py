@@ -170,10 +170,12 @@ def probe_memory(step: TrainingStep, store: Store, config: TrainConfig, loss_sca
         OutOfMemory: the batches don't fit into memory.
     """
     step.model.train()
+    longest = step.model.longest
     with _batch_memory_errors(config.data, config.training.micro_batches):
         for batch in largest_batches(store, config.data):
-            padded = batch.padded(padding_steps(*budgets(config.data))) if step.captured else None
-            step.probe(padded or batch.filled(FILLED_TO), loss_scale=loss_scale)
+            steps = padding_steps(*budgets(config.data))
+            padded = batch.padded(steps, longest) if step.captured else batch.filled(FILLED_TO, longest)
+            step.probe(padded, loss_scale=loss_scale)
 
 
 def largest_batches(store: Store, data: DataConfig) -> list[Batch]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 
 from nmt.config import Average, TrainConfig
-from nmt.data.batches.batching import Batch
+from nmt.data.batches.batching import Batch, Longest
 from nmt.data.batches.blocks import budgets
 from nmt.data.batches.stream import BatchStream, num_loaders
 from nmt.data.cache import fingerprint
@@ -316,7 +316,8 @@ class Trainer:
     def _open(self, stack: ExitStack) -> None:
         """Opens everything that the loop reads from and writes to."""
         config, ranks = self.config, self.ranks
-        self._stream = stack.enter_context(closing(open_stream(config, self.prepared, self.progress, ranks)))
+        stream = open_stream(config, self.prepared, self.progress, ranks, self.parallel.whole.longest)
+        self._stream = stack.enter_context(closing(stream))
         if ranks.is_main:
             self._saver = stack.enter_context(saving(self.checkpoints))
             monitor = Monitor(self.folder, self.progress, self.options.max_updates)
@@ -362,8 +363,17 @@ def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
     return Checkpoint(progress, *state)
 
 
-def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ranks: Ranks) -> BatchStream:
-    """Returns the micro-batches from the current place of the run; None for those of other processes."""
+def open_stream(
+    config: TrainConfig,
+    prepared: Prepared,
+    progress: Progress,
+    ranks: Ranks,
+    longest: Longest = (None, None),
+) -> BatchStream:
+    """Returns the micro-batches from the current place of the run; None for those of other processes.
+
+    `longest`: the limits of the model.
+    """
     num, gpu = config.training.micro_batches, ranks.device.type == "cuda"
     cores = available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
     return BatchStream(
@@ -377,6 +387,7 @@ def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ran
         pick=lambda number: ranks.owns(number % num),
         world=ranks.world,
         workers=num_loaders(config.data, gpu=gpu, world=ranks.world, cores=cores),
+        longest=longest,
     )
 
 

@@ -134,7 +134,9 @@ class Validator:
         self._batches = [
             (name, batch)
             for name in names
-            for batch in validation_batches(_first_pairs(prepared.valid_stores[name], count), max_tokens)
+            for batch in validation_batches(
+                _first_pairs(prepared.valid_stores[name], count), max_tokens, model.longest
+            )
         ]
         self._facts = TextFacts.of(config.data, {"data": prepared.report})
 

@@ -22,6 +22,9 @@ IGNORED_ID = -1
 
 _SHORT = 64  # tokens of a padding sentence of `Batch.padded`, at most
 
+Longest = tuple[int | None, int | None]
+"""The largest numbers of tokens of a source and of a target that a model can read; None: no limit."""
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -137,8 +140,10 @@ class Batch:
         """Number of target tokens, EOS counted, without padding, which comes last."""
         return len(self.target_out) - self.filling[1]
 
-    def filled(self, multiple: int) -> Batch:
+    def filled(self, multiple: int, longest: Longest = (None, None)) -> Batch:
         """Appends a padding pair so that the number of tokens of each side is a multiple of `multiple`.
+
+        There are several pairs if one would be longer than `longest`, the limits of the model.
 
         oneDNN compiles matrix products in bf16 for each shape. The compilation for a new number of tokens
         takes as long as the computation, and the kernels stay in memory.
@@ -146,24 +151,28 @@ class Batch:
         sizes = self.shape
         if not any(size % multiple for size in sizes):
             return self
-        source, target = (-size % multiple or multiple for size in sizes)  # a pair has two sides
-        return self._with_padding([source], [target], EOS_ID)
+        missing = [-size % multiple or multiple for size in sizes]  # a pair has two sides
+        while min(missing) < (count := _fewest(missing, longest)):
+            missing[missing.index(min(missing))] += multiple
+        source, target = (_divided(size, count) for size in missing)
+        return self._with_padding(source, target, EOS_ID)
 
-    def padded(self, steps: tuple[int, int]) -> Batch:
+    def padded(self, steps: tuple[int, int], longest: Longest = (None, None)) -> Batch:
         """Appends padding pairs so that batches have few different shapes, for CUDA graphs.
+
+        No pair is longer than `longest`, the limits of the model.
 
         The numbers of source and of target tokens become multiples of `steps`. The targets of the padding are
         `IGNORED_ID`, and `cu_seqlens` has a size that depends on the numbers of tokens alone.
         """
         missing = [-size % step for size, step in zip(self.shape, steps, strict=True)]
         # Short sentences, because a long one takes longer, and encodings may have a longest position.
-        count = max(-(-size // _SHORT) for size in missing)
-        source, target = (
-            [size * i // count - size * (i - 1) // count for i in range(1, count + 1)] for size in missing
-        )
+        short = min(_SHORT, *(limit for limit in longest if limit is not None), _SHORT)
+        count = max(-(-size // short) for size in missing)
+        source, target = (_divided(size, count) for size in missing)
         num_source, num_target = (size + more for size, more in zip(self.shape, missing, strict=True))
-        # A pair of the batch has a target token, and one of the padding `_SHORT` tokens of either side.
-        return self._with_padding(source, target, IGNORED_ID, num_target + num_source // _SHORT + 2)
+        # A pair of the batch has a target token, and one of the padding `short` tokens of either side.
+        return self._with_padding(source, target, IGNORED_ID, num_target + num_source // short + 2)
 
     def _with_padding(
         self, source: Sequence[int], target: Sequence[int], target_id: int, capacity: int = 0
@@ -227,3 +236,13 @@ def _with_marks(side: Side, mark: int, *, at_end: bool) -> np.ndarray[Any, np.dt
     ids = side.flat()
     offsets = side.offsets.astype(np.int64) - int(side.offsets[0])
     return np.insert(ids.astype(np.int64), offsets[1:] if at_end else offsets[:-1], mark)
+
+
+def _fewest(sizes: Sequence[int], longest: Longest) -> int:
+    """Returns the fewest pairs with these numbers of tokens in all, none of which is too long."""
+    return max(1 if limit is None else -(-size // limit) for size, limit in zip(sizes, longest, strict=True))
+
+
+def _divided(size: int, count: int) -> list[int]:
+    """Returns `count` numbers of nearly the same size whose sum is `size`."""
+    return [size * i // count - size * (i - 1) // count for i in range(1, count + 1)]

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from nmt.config import DataConfig
-from nmt.data.batches.batching import Batch
+from nmt.data.batches.batching import Batch, Longest
 from nmt.data.batches.blocks import Block, Plan, missing_place_message
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer
@@ -64,6 +64,7 @@ class BatchStream:
             sometimes blocks the other threads of this process.
         pin: whether to put batches into page-locked memory, for a GPU.
         padded_to: see `Batch.padded`; None: batches are filled to multiples of `FILLED_TO`.
+        longest: the limits of the model, which padding pairs keep.
 
     Raises:
         UserError: no pair fits into a batch.
@@ -82,13 +83,15 @@ class BatchStream:
         workers: int = 0,
         pin: bool = False,
         padded_to: tuple[int, int] | None = None,
+        longest: Longest = (None, None),
     ) -> None:
         self._plan = Plan(store, data, seed, tokenizer)
         # The next block should be ready when a block is used up. At most three blocks are in memory: one in
         # use, one ready, and one being computed (65,536 pairs of 30 pieces per side take about 10 MB). With
         # processes, each of them holds one more.
         self._blocks = Prefetch(_blocks(self._plan, start, workers), 1)
-        batches = _batches(_steps(self._blocks, start.batch), pick or (lambda number: True), pin, padded_to)
+        steps = _steps(self._blocks, start.batch)
+        batches = _batches(steps, pick or (lambda number: True), pin, padded_to, longest)
         self._items = Prefetch(batches, AHEAD * world)
 
     def __iter__(self) -> Iterator[tuple[Batch | None, Cursor]]:
@@ -133,10 +136,10 @@ def num_loaders(data: DataConfig, *, gpu: bool, world: int, cores: int) -> int:
     return max(0, min(wanted, cores - 1)) if gpu else 0
 
 
-def validation_batches(store: Store, max_tokens: int) -> list[Batch]:
+def validation_batches(store: Store, max_tokens: int, longest: Longest = (None, None)) -> list[Batch]:
     """Returns all pairs of a store, sorted by length, in batches of at most `max_tokens` tokens per side.
 
-    A longer pair is a batch of one pair.
+    A longer pair is a batch of one pair. Padding pairs keep `longest`, the limits of the model.
     """
     source, target = store.take(np.arange(store.num_pairs))
     source_sizes, target_sizes = source.lengths() + 1, target.lengths() + 1
@@ -150,7 +153,8 @@ def validation_batches(store: Store, max_tokens: int) -> list[Batch]:
         groups[-1].append(row)
         room = (room[0] - int(source_sizes[row]), room[1] - int(target_sizes[row]))
     rows = [np.array(group) for group in groups]
-    return [Batch.of_sides(source.take(group), target.take(group)).filled(FILLED_TO) for group in rows]
+    batches = (Batch.of_sides(source.take(group), target.take(group)) for group in rows)
+    return [batch.filled(FILLED_TO, longest) for batch in batches]
 
 
 _Step = tuple[Cursor, Cursor, Block, Array]  # place of a batch, the next place, its block, its pairs there
@@ -161,12 +165,15 @@ def _batches(
     pick: Callable[[int], bool],
     pin: bool,
     padded_to: tuple[int, int] | None = None,
+    longest: Longest = (None, None),
 ) -> Iterator[tuple[Batch | None, Cursor]]:
     for number, (_, after, block, rows) in enumerate(steps):
         batch = None
         if pick(number):
             batch = Batch.of_sides(block.source.take(rows), block.target.take(rows))
-            batch = batch.filled(FILLED_TO) if padded_to is None else batch.padded(padded_to)
+            batch = (
+                batch.filled(FILLED_TO, longest) if padded_to is None else batch.padded(padded_to, longest)
+            )
             batch = batch.pin_memory() if pin else batch
         yield batch, after
 

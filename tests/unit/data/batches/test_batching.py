@@ -117,6 +117,36 @@ def test_a_filled_batch_by_hand() -> None:
     assert (filled.source.lengths, filled.target.lengths, filled.filling) == ((2, 2), (4, 4), (2, 4))
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9),
+    st.integers(1, 64),
+    st.tuples(st.none() | st.integers(10, 70), st.none() | st.integers(10, 70)),
+)
+def test_padding_pairs_keep_the_limits_of_the_model(
+    lengths: list[tuple[int, int]], multiple: int, longest: tuple[int | None, int | None]
+) -> None:
+    batch = Batch.of([[5] * source for source, _ in lengths], [[7] * target for _, target in lengths])
+    filled = batch.filled(multiple, longest)
+    assert min((*filled.source.lengths, *filled.target.lengths)) > 0
+    for padded in (filled, batch.padded((multiple, multiple), longest)):
+        for own, ids, limit in zip(
+            (padded.source, padded.target), (padded.source_ids, padded.target_out), longest, strict=True
+        ):
+            assert len(ids) % multiple == 0
+            assert sum(own.lengths) == len(ids)
+            assert limit is None or own.max_len <= limit
+        assert padded.num_sentences == len(lengths)
+        assert padded.num_target_tokens == batch.num_target_tokens
+        assert len(padded.source.lengths) == len(padded.target.lengths)
+
+
+def test_a_filled_batch_with_a_limit_by_hand() -> None:
+    filled = Batch.of([[5]], [[6, 7, 8]]).filled(64, (30, 40))
+    assert filled.source.lengths == (2, 20, 21, 21)
+    assert filled.target.lengths == (4, 20, 20, 20)
+    assert filled.num_filling == 3
+
+
 class Copies(TorchDispatchMode):
     """Counts the copies to another device."""
 
