@@ -7,6 +7,7 @@ import hmac
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -33,6 +34,7 @@ from nmt.serving.service import Service
 T = TypeVar("T")
 
 _DRAINED = 64  # largest bodies: bytes of a refused body that are read, so that its client reads the answer
+_LARGE = 20_000  # bytes of a body that takes some milliseconds to read
 _FRONTEND_MS = 500  # LibreTranslate's milliseconds before its page translates
 _HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 _SAFE = {"x-content-type-options": "nosniff", "cache-control": "no-store", "referrer-policy": "no-referrer"}
@@ -68,6 +70,7 @@ class App:
         self._service, self._limits, self._key, self._metrics = service, config.limits, key, metrics
         self._files = TranslatedFiles(config.limits.held_bytes)
         self._body_bytes = 0  # of all requests that are read or translated
+        self._reader = ThreadPoolExecutor(1, "read")  # one, which bounds the memory of fields
         self.draining = False
         limits = config.limits
         openapi = description(service.languages(), limits, needs_key=key is not None)
@@ -173,9 +176,7 @@ class App:
             start, status = time.monotonic(), 500
             try:
                 with self._counted_bytes() as count:
-                    body = await self._body(request, count)
-                    parsed = read(self._fields(request, body))  # unknown fields are not held any longer
-                    del body
+                    parsed = await self._parsed(request, read, count)  # other fields are not held any longer
                     response = await respond(request, parsed)
                 status = 200
                 return response
@@ -189,6 +190,21 @@ class App:
                 self._metrics.request(path, status, time.monotonic() - start)
 
         return Route(path, endpoint, methods=["POST"])
+
+    async def _parsed(
+        self, request: Request, read: Callable[[Mapping[str, Any]], T], count: Callable[[int], bool]
+    ) -> T:
+        """Returns the checked fields of a request. A thread reads large ones, so that others do not wait.
+
+        Raises:
+            HTTPException: as for `_body`, `_fields` and `read`.
+            ClientDisconnect: the client has closed the connection.
+        """
+        body = await self._body(request, count)
+        if len(body) < _LARGE:
+            return read(self._fields(request, body))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reader, lambda: read(self._fields(request, body)))
 
     def _fields(self, request: Request, body: bytes) -> dict[str, Any]:
         """Returns the fields of a request.

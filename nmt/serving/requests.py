@@ -103,6 +103,10 @@ def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRe
     if value is None:
         raise missing("q")
     is_list = isinstance(value, list)
+    if is_list and len(value) > limits.sentences:
+        raise HTTPException(
+            413, f"q: has {len(value):,} texts, and at most {limits.sentences:,} lines are allowed."
+        )
     texts = [_unicode("q", text) for text in (value if is_list else [value])]
     form = (_text(fields, "format") or "text").lower()
     if form not in ("text", "html"):
@@ -120,8 +124,8 @@ def read_text(fields: Mapping[str, Any]) -> str:
     value = fields.get("q")
     if not value:
         raise missing("q")
-    texts = [_unicode("q", text) for text in (value if isinstance(value, list) else [value])]
-    return sample_of([Text.of(text) for text in texts[:_SAMPLE_LINES]])
+    texts = value[:_SAMPLE_LINES] if isinstance(value, list) else [value]
+    return sample_of([Text.of(_unicode("q", text)) for text in texts])
 
 
 def read_texts(

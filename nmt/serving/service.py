@@ -23,10 +23,12 @@ from nmt.serving.requests import TranslateRequest
 from nmt.serving.served_models import ServedModel
 
 if TYPE_CHECKING:
+    from nmt.decoding.parts import Parts
     from nmt.decoding.translation import Translation
 
 AUTO = "auto"
 """The source language of a request that leaves the choice to the server."""
+_LONG = 5_000  # characters that take some milliseconds to divide into sentences
 _CERTAIN = 90.0  # percent from which a text is taken to be in its target language
 _LIBRETRANSLATE = {"zt": "zh-Hant", "pb": "pt-BR"}  # codes that only LibreTranslate has
 
@@ -136,21 +138,19 @@ class Service:
                 there are too many sentences (413), the time is over (504), or the translation failed (500).
             ClientDisconnect: the client has closed the connection.
         """
-        model, lines = self._model_of(request), request.lines
+        model = self._model_of(request)
         if request.options.attention and not model.has_attention:
             raise HTTPException(400, "attention: the engine of this server has none.")
         if request.options.terms and not model.has_terms:
             raise HTTPException(400, "terminology: the engine of this server can't require terms.")
-        if not lines:
+        if not request.lines:
             return []
-        divided = model.divide(lines)
-        parts = [text for parts in divided for text in parts.texts]
+        if request.num_characters < _LONG and not model.is_slow_to_estimate(request.options):
+            divided, parts, work = _divided(model, request)
+        else:  # others do not wait for it
+            divided, parts, work = await asyncio.to_thread(_divided, model, request)
         if len(parts) > (most := self._limits.sentences):
             raise HTTPException(413, f"q: has {len(parts):,} sentences, and at most {most:,} are allowed.")
-        if model.is_slow_to_estimate(request.options):
-            work = await asyncio.to_thread(model.work, parts, request.options)
-        else:
-            work = model.work(parts, request.options)
         if (total := sum(work)) > (most := self._limits.work):
             raise HTTPException(
                 413,
@@ -241,6 +241,15 @@ class Service:
         names = [f"{language_name(known[0] or known[1] or '')} ({code[:40]})" for code, known in sides]
         message = f"{names[-1]} is not available as a {'source' if target is None else 'target'} language"
         raise Refusal(400, f"{message} from {names[0]}" if len(names) > 1 else message, hint)
+
+
+def _divided(
+    model: ServedModel, request: TranslateRequest
+) -> tuple[Sequence[Parts], Sequence[str], Sequence[int]]:
+    """Returns the divided lines of a request, their sentences, and the work of each sentence."""
+    divided = model.divide(request.lines)
+    parts = [text for parts in divided for text in parts.texts]
+    return divided, parts, model.work(parts, request.options)
 
 
 def is_auto(source: str | None) -> bool:

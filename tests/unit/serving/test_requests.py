@@ -12,13 +12,12 @@ from starlette.exceptions import HTTPException
 from nmt.config import DecodingConfig, LimitsConfig, ServeConfig
 from nmt.decoding.translation import ScoredText, TranslatedPart, Translation
 from nmt.errors import UserError
-from nmt.languages import language_of
+from nmt.languages import _english_names, language_name, language_of
 from nmt.serving.app import allowed
 from nmt.serving.bodies import read_body
 from nmt.serving.requests import Text, answer, read_request
 from nmt.serving.served_models import SearchOptions, decoding_of
 from nmt.serving.server import read_api_key
-from nmt.serving.service import NAMES, language_name
 
 ALTERNATIVES = "Invalid request: alternatives parameter"
 JSON, FORM = "application/json; charset=utf-8", "application/x-www-form-urlencoded"
@@ -130,6 +129,8 @@ def test_the_fields_of_a_form_may_be_empty() -> None:
         ({"q": "a", "scores": "perhaps"}, 400, "scores: must be true or false."),
         ({"q": "a", "attention": 1}, 400, "attention: must be true or false."),
         ({"q": "a" * 100_001}, 413, "Invalid request: request (100001) exceeds text limit (100000)"),
+        ({"q": [""] * 2001}, 413, "q: has 2,001 texts, and at most 2,000 lines are allowed."),
+        ({"q": [["a"]]}, 400, "q: must be text or a list of texts, not a list."),
         ({"q": "\n" * 2000}, 413, "q: has 2,001 lines, and at most 2,000 are allowed."),
         (
             {"q": "a" * 1001, "attention": True},
@@ -308,4 +309,4 @@ def test_names_of_languages() -> None:
     assert language_name("iw") == "Hebrew"
     assert language_name("tl") == "Filipino"
     assert language_name("zh-Hant-HK") == "Chinese (Traditional, HK)"
-    assert all(language_of(code).language == code for code in NAMES)
+    assert all(language_of(code).language == code for code in _english_names())
