@@ -203,8 +203,16 @@ class App:
         body = await self._body(request, count)
         if len(body) < _LARGE:
             return read(self._fields(request, body))
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reader, lambda: read(self._fields(request, body)))
+
+        def parsed() -> T:
+            try:
+                return read(self._fields(request, body))
+            except HTTPException as error:
+                error.__context__ = error.__cause__ = None
+                refusal = error.with_traceback(None)
+            raise refusal  # without the frames that hold the fields
+
+        return await asyncio.get_running_loop().run_in_executor(self._reader, parsed)
 
     def _fields(self, request: Request, body: bytes) -> dict[str, Any]:
         """Returns the fields of a request.

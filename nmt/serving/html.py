@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 _TAG = re.compile(
-    r"<(?:!--|[!?][^<>]*+>|(?P<end>/?)(?P<name>[A-Za-z][^\s<>/]*+)"
+    r"<(?:!--|!\[CDATA\[|[!?][^<>]*+>|(?P<end>/?)(?P<name>[A-Za-z][^\s<>/]*+)"
     r"(?P<rest>[^<>\"']*+(?:(?:\"[^\"<]*+\"|'[^'<]*+')[^<>\"']*+)*+)>)"
 )
 _UNTRANSLATED = re.compile(
@@ -108,8 +108,8 @@ def _pieces(text: str) -> Iterator[_Piece]:
         place = match.start()
         if match["name"] is None:
             end = match.end()
-            if match[0] == "<!--":
-                end = text.find("-->", end)
+            if close := {"<!--": "-->", "<![CDATA[": "]]>"}.get(match[0]):
+                end = text.find(close, end)
                 end = len(text) if end < 0 else end + 3
             yield _Piece("alone", text[place:end], "!doctype" if match[0][:3] == "<!D" else "!")
             place = end

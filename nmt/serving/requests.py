@@ -287,7 +287,7 @@ def _integer(fields: Mapping[str, Any], name: str, low: float, high: float) -> i
 
 def _kind(value: Any) -> str:
     names = {bool: "true or false", int: "a number", float: "a number", dict: "an object", list: "a list"}
-    return names.get(type(value), "null")
+    return names.get(type(value), "null" if value is None else "a file")
 
 
 def answer(

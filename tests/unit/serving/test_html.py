@@ -34,6 +34,8 @@ from nmt.serving.html import HtmlText
         ("<P>A\n  <EM>b</EM>\n  c</P>", ["A <em i=0>b</em i=1> c"]),
         ("12 <b>34</b>", []),
         ("<!-- never closed a", []),
+        ("<![CDATA[A <b>]]> b", ["b"]),
+        ("<![CDATA[never closed a", []),
         ("a < b > c", ["a < b > c"]),
     ],
 )
@@ -75,7 +77,22 @@ def test_a_line_has_a_limited_number_of_tags() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["<code ", "<", "<!--", "<a '", '<a "', "<b>", "</b>", "<b>a", "<code>", "&amp", "<a b='c", "<!"]
+    "unit",
+    [
+        "<code ",
+        "<",
+        "<!--",
+        "<a '",
+        '<a "',
+        "<b>",
+        "</b>",
+        "<b>a",
+        "<code>",
+        "&amp",
+        "<a b='c",
+        "<!",
+        "<![CDATA[",
+    ],
 )
 def test_hostile_html_takes_linear_time(unit: str) -> None:
     start = time.monotonic()
