@@ -286,7 +286,8 @@ def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     except (OSError, SystemExit) as error:  # sacreBLEU exits if a download is damaged
         raise UserError(
             f"{option}: could not be downloaded to {utils.SACREBLEU_DIR} ({error}). Connect to the network "
-            f"once, or give local files: {key}.source= and target="
+            f"once, and remove {Path(utils.SACREBLEU_DIR, name.split('/')[0])} if an earlier download was "
+            f"damaged; or give local files: {key}.source= and target="
         ) from None
     facts = {
         "sacrebleu": name,

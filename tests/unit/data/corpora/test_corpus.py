@@ -274,7 +274,7 @@ class TestSacrebleu:
 
         monkeypatch.setattr(type(DATASETS["wmt14/full"]), "get_source_file", fail)
         with pytest.raises(
-            UserError, match="data.test.sacrebleu=wmt14/full: could not be downloaded to /.*source="
+            UserError, match="wmt14/full: could not be downloaded to /.* and remove /.*/wmt14 if .*source="
         ):
             open_corpus(SplitConfig(sacrebleu="wmt14/full"), DATA, "data.test")
 
