@@ -36,7 +36,8 @@ _DECLARATION = re.compile(r"\A\s*<\?xml\b[^>]*?\?>")
 _ENCODING = re.compile(rb"<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
 _FILE = re.compile(r"<(?:[\w.-]+:)?(?:file|xliff)\s")
 _ORIGINAL = re.compile(r"(<(?:[\w.-]+:)?internal-file\b[^>]*>)[^<]*+")  # the file that an XLIFF was made from
-_LONGEST = 1 << 25  # characters between the ends of two units
+_LONGEST = 1 << 25  # characters between the ends of two units, with the original file
+_LONGEST_UNIT = 8_000_000  # characters without it; the tree of small elements is much larger than they are
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -263,10 +264,13 @@ def _parsed(file: DataFile, reader: _Units) -> Iterator[tuple[str, list[Pair | s
             place.lines += piece.count("\n")
             parts: list[Pair | str] = []
             problem, has_begun = "", False
-            try:
-                parser.feed(piece.encode("utf-8", "replace"))
-            except etree.XMLSyntaxError as error:
-                problem = _problem(error)
+            if len(piece) > _LONGEST_UNIT:
+                problem = f"a unit of more than {_LONGEST_UNIT:,} characters"
+            else:
+                try:
+                    parser.feed(piece.encode("utf-8", "replace"))
+                except etree.XMLSyntaxError as error:
+                    problem = _problem(error)
             for event, element in parser.read_events():
                 if event == "end":
                     if _name(element) in _UNITS:

@@ -403,6 +403,14 @@ def test_hostile_files(tmp_path: Path, name: str, content: bytes | str, message:
         assert "\n" not in str(raised.value)
 
 
+def test_the_memory_for_a_unit_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.data.corpora.translation_memories._LONGEST_UNIT", 1000)
+    path = written(tmp_path, "a.tmx", PARACRAWL.replace("cats", "x" * 1000))
+    with pytest.raises(UserError, match="a.tmx:11: not valid XML .a unit of more than 1,000 characters"):
+        read(path)
+    assert read(path, max_malformed=0.5) == [PAIRS[0], PAIRS[2]]
+
+
 def test_an_error_in_the_head_of_an_xliff_file_element(tmp_path: Path) -> None:
     damaged = TWO_FILES.replace("a < b", "a &lt; b").replace("<source>One", "<source>a < b")
     path = written(tmp_path, "a.xlf", damaged)
