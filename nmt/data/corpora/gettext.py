@@ -15,6 +15,7 @@ from nmt.data.corpora.tables import NOT_UTF8, blocks_of
 from nmt.data.corpora.text import one_line, read_lines
 from nmt.errors import UserError
 from nmt.languages import distance
+from nmt.runtime.streams import visible
 
 if TYPE_CHECKING:
     from polib import POFile
@@ -47,7 +48,8 @@ def _pairs(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[P
     turned = None
     for messages in _parsed(file, malformed):
         if turned is None:
-            turned = _is_turned(str(messages.metadata.get("Language", "")), data, file)
+            language = str(messages.metadata.get("Language", "")).partition("\n")[0]
+            turned = _is_turned(language, data, file)
         for message in messages:
             if message.obsolete or message.fuzzy:
                 continue
@@ -68,8 +70,8 @@ def _is_turned(language: str, data: DataConfig, file: DataFile) -> bool:
     if distance(data.source_lang, language) is not None:
         return True
     raise NoPairs(
-        f"{file}: its translations are in {language}, which is neither data.source_lang={data.source_lang} "
-        f"nor data.target_lang={data.target_lang}."
+        f"{file}: its translations are in {visible(language)}, which is neither "
+        f"data.source_lang={data.source_lang} nor data.target_lang={data.target_lang}."
     )
 
 

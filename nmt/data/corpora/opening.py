@@ -16,6 +16,7 @@ from typing import IO
 
 from nmt.errors import UserError
 from nmt.runtime.os_errors import read_errors
+from nmt.runtime.streams import visible
 
 CHUNK = 1 << 20
 """Bytes that are read at a time."""
@@ -41,7 +42,7 @@ class Member:
     """The open archive: its list of files is read once, not for each of them."""
 
     def __str__(self) -> str:
-        return f"{self.archive}/{self.member}"
+        return f"{self.archive}/{visible(self.member)}"
 
     @property
     def name(self) -> str:
@@ -122,9 +123,9 @@ def members_of(archive: Path) -> Iterator[list[Member]]:
                 part.startswith((".", "__MACOSX")) for part in PurePosixPath(info.filename).parts
             ):
                 continue
-            if info.flag_bits & 1:
-                raise UserError(f"{archive}/{info.filename}: is encrypted. Unpack the archive.")
             members[info.filename] = Member(archive, info.filename, file)
+            if info.flag_bits & 1:
+                raise UserError(f"{members[info.filename]}: is encrypted. Unpack the archive.")
         yield [members[name] for name in sorted(members)]
 
 

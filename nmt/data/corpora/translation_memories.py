@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
 from nmt.config import DataConfig, Markup
-from nmt.data.corpora.columns import NoPairs, Pair, TextBlock
+from nmt.data.corpora.columns import NoPairs, Pair, TextBlock, listed
 from nmt.data.corpora.malformed import Malformed
 from nmt.data.corpora.opening import CHUNK, DataFile, known_encoding, opened
 from nmt.data.corpora.tables import NOT_UTF8, blocks_of
@@ -113,7 +113,7 @@ class _Units:
         """Returns a sentence with the languages of the file."""
         if not self.has_units:
             return "It has no unit: is it TMX or XLIFF, or the page of an error?"
-        return f"Its languages are {', '.join(sorted(self.seen)[:30]) or 'not named'}."
+        return f"Its languages are {listed(sorted(self.seen)) if self.seen else 'not named'}."
 
     def _of_tu(self, unit: _Element) -> Iterator[Pair | str]:
         variants = [child for child in unit if _name(child) == "tuv"]

@@ -363,6 +363,18 @@ BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
             "<html><body>Log in</body></html>",
             "a.tmx: has no pair of en and de. It has no unit: is it",
         ),
+        (
+            "a.po",
+            POEDIT.replace("CHARSET", "UTF-8").replace("Language: de", "Language: f\x1b"),
+            r"are in f\\x1b, which",
+        ),
+        ("a.tmx", DGT.replace("DE-DE", "x&#10;y&#27;"), r"a.tmx:1: not valid XML"),
+        (
+            "a.tmx",
+            DGT.replace("DE-DE", "x&#10;y"),
+            r"a.tmx: has no pair of en and de. Its languages are BG-01",
+        ),
+        ("a.zip", zipped(**{"\n.tmx": "<html/>"}), r"a.zip/\\n.tmx: has no pair"),
         ("a.tmx", "<html><meta charset=utf-8></tu>", r"a.tmx:1: not valid XML \(AttValue"),
         ("a.zip", encrypted(zipped(**{"a.csv": "en,de\n"})), "a.zip/a.csv: is encrypted. Unpack"),
         (
