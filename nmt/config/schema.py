@@ -226,4 +226,4 @@ def check_truth(schema: type[Any], key: str, value: Any) -> None:
 
 @_cached
 def _truth_keys(schema: type[Any]) -> frozenset[str]:
-    return frozenset(key for key, _, hint in walk(schema) if hint is bool)
+    return frozenset(key for key, _, hint in walk(schema) if hint in (bool, bool | None))

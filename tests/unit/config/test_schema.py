@@ -70,6 +70,8 @@ def test_others(value: Any) -> None:
     with pytest.raises(UserError) as caught:
         check_truth(TrainConfig, "prepare_only", value)
     assert str(caught.value) == f"prepare_only={value}: must be true or false."
+    with pytest.raises(UserError, match="training.half_residual=.*: must be true or false."):
+        check_truth(TrainConfig, "training.half_residual", value)  # may have no value, but no other one
     check_truth(TrainConfig, "seed", value)
     check_truth(TrainConfig, "name", value)
 
