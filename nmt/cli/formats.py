@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nmt.config import TranslateConfig
+from nmt.data.corpora.json_tables import MISSING, member_of
 from nmt.data.corpora.tables import MOST_LINES, csv_problem, csv_reader, delimiter_of
 from nmt.data.corpora.text import one_line
 from nmt.decoding.translation import problems
@@ -238,8 +239,8 @@ class JsonLines(Format):
             return Request("", error=f"line {number}: is nested too deeply")
         if not isinstance(members, dict):
             return Request("", error=f"line {number}: must be an object with the member {name}")
-        text = members.pop(name, _MISSING) if name == "text" else _member(members, name)
-        if text is _MISSING:
+        text = members.pop(name, MISSING) if name == "text" else member_of(members, name)
+        if text is MISSING:
             return Request("", error=f"line {number}: has no member {name}")
         prefix, tag = members.pop("prefix", ""), members.pop("tag", "")
         constraints = members.pop("constraints", [])
@@ -298,19 +299,6 @@ class JsonLines(Format):
 def _score(value: float) -> float | None:
     """Returns a score as JSON can represent it: no infinity, which a metric of a plugin may return."""
     return round(value, 4) if math.isfinite(value) else None
-
-
-_MISSING = object()
-
-
-def _member(members: Any, name: str) -> Any:
-    """Returns the member with a name, or the nested one whose names a dot separates; else `_MISSING`."""
-    if not isinstance(members, dict):
-        return _MISSING
-    if name in members:
-        return members[name]
-    outer, dot, inner = name.partition(".")
-    return _member(members.get(outer), inner) if dot else _MISSING
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from nmt.decoding.pairs import PairAttention
 from nmt.runtime.arrays import Array
-
-if TYPE_CHECKING:
-    from jinja2 import Template
+from nmt.runtime.pages import templates_of
 
 MOST_BYTES = 1_800_000
 """Largest size of the data of a page; pairs that do not fit are left out."""
@@ -44,7 +41,7 @@ def attention_page(pairs: Sequence[PairAttention], title: str) -> str:
     data = {"pairs": shown, "figures": figures(pairs[: len(shown)])}
     # No text of a sentence may end the script: < is escaped in all strings.
     content = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return _template().render(title=title, data=content)
+    return templates_of("nmt.decoding").get_template("attention.html").render(title=title, data=content)
 
 
 def figures(pairs: Sequence[PairAttention]) -> dict[str, list[list[dict[str, float]]]]:
@@ -100,14 +97,3 @@ def _record(pair: PairAttention) -> dict[str, Any]:
             levels = np.rint(_LEVELS * np.sqrt(np.clip(weights[:, :, seen], 0, 1))).astype(np.uint8)
             record[kind] = [[_CODES[head].tobytes().decode() for head in layer] for layer in levels]
     return record
-
-
-@cache
-def _template() -> Template:
-    """Jinja2 is imported here, as few commands need it."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("nmt.decoding"), autoescape=True, undefined=StrictUndefined
-    )
-    return environment.get_template("attention.html")

@@ -167,7 +167,7 @@ class Batch:
         """
         missing = [-size % step for size, step in zip(self.shape, steps, strict=True)]
         # Short sentences, because a long one takes longer, and encodings may have a longest position.
-        short = min(_SHORT, *(limit for limit in longest if limit is not None), _SHORT)
+        short = min([_SHORT, *(limit for limit in longest if limit is not None)])
         count = max(-(-size // short) for size in missing)
         source, target = (_divided(size, count) for size in missing)
         num_source, num_target = (size + more for size, more in zip(self.shape, missing, strict=True))

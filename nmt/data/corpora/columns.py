@@ -43,8 +43,13 @@ def column_numbers(data: DataConfig) -> tuple[int, int] | None:
         )
     if int(keys[0]) == int(keys[1]):
         raise UserError(f"data.source_key={keys[0]} data.target_key={keys[1]}: the same column. Give two.")
-    source, target = map(int, keys)
-    return (source - 1, target - 1) if source and target else (source, target)
+    first = first_number(data)
+    return int(keys[0]) - first, int(keys[1]) - first
+
+
+def first_number(data: DataConfig) -> int:
+    """Returns the number of the first column: 1, or 0 if one of the options is that number."""
+    return int(all(key.strip("0") for key in (data.source_key, data.target_key)))
 
 
 def column_facts(data: DataConfig, *, has_numbers: bool) -> list[str]:
@@ -53,7 +58,7 @@ def column_facts(data: DataConfig, *, has_numbers: bool) -> list[str]:
     `has_numbers`: the options may be numbers of columns. Earlier versions counted all numbers from 0.
     """
     facts = [data.source_key, data.target_key, data.source_lang, data.target_lang]
-    if has_numbers and all(key.isdecimal() for key in facts[:2]) and "0" not in facts[:2]:
+    if has_numbers and all(key.isdecimal() for key in facts[:2]) and first_number(data):
         facts.append("columns are counted from 1")
     return facts
 

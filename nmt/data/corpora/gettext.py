@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from nmt.config import DataConfig
 from nmt.data.corpora.columns import NoPairs, Pair, TextBlock
-from nmt.data.corpora.malformed import BROKEN, Malformed
+from nmt.data.corpora.malformed import BROKEN, NOT_UTF8, Malformed
 from nmt.data.corpora.opening import CHUNK, DataFile, head_of, known_encoding, opened
-from nmt.data.corpora.tables import NOT_UTF8, blocks_of
+from nmt.data.corpora.tables import blocks_of
 from nmt.data.corpora.text import one_line, read_lines
 from nmt.errors import UserError
 from nmt.languages import distance

@@ -12,12 +12,14 @@ from typing import Any
 
 from nmt.config import DataConfig
 from nmt.data.corpora.columns import Pair, TextBlock, choose_keys, listed
-from nmt.data.corpora.malformed import BROKEN, Malformed, MalformedRow
+from nmt.data.corpora.malformed import BROKEN, NOT_UTF8, Malformed, MalformedRow
 from nmt.data.corpora.opening import CHUNK, DataFile, head_of, opened
-from nmt.data.corpora.tables import NOT_UTF8, blocks_of
+from nmt.data.corpora.tables import blocks_of
 from nmt.data.corpora.text import one_line, read_lines
 from nmt.errors import UserError
 
+MISSING = object()
+"""The value of a member that a record does not have."""
 _MAX_LEVELS = 8  # levels of a nested record whose keys a message lists
 _MAX_DIGITS = 4000  # of an integer; Python refuses to convert more than 4,300
 _LONGEST_RECORD = 1 << 26  # characters
@@ -163,9 +165,9 @@ def _integer_or_float(digits: str) -> int | float:
 
 
 def _json_text(record: Mapping[str, Any], key: str, where: str) -> str:
-    if not _has(record, key):
+    value = member_of(record, key)
+    if value is MISSING:
         raise MalformedRow(f"{where}: lacks the key {key!r}. Its keys are {listed(_names(record))}.")
-    value = _at(record, key)
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -180,18 +182,18 @@ def _json_text(record: Mapping[str, Any], key: str, where: str) -> str:
     return one_line(value)
 
 
-def _at(record: Mapping[str, Any], key: str) -> Any:
+def member_of(record: Any, key: str) -> Any:
+    """Returns the member with a key, or the nested one whose keys a dot separates; else `MISSING`."""
+    if not isinstance(record, Mapping):
+        return MISSING
     if key in record:
         return record[key]
-    outer, _, inner = key.partition(".")
-    return _at(record[outer], inner)
+    outer, dot, inner = key.partition(".")
+    return member_of(record.get(outer), inner) if dot else MISSING
 
 
 def _has(record: Any, key: str) -> bool:
-    if not isinstance(record, Mapping):
-        return False
-    outer, dot, inner = key.partition(".")
-    return key in record or (bool(dot) and outer in record and _has(record[outer], inner))
+    return member_of(record, key) is not MISSING
 
 
 def _names(record: Mapping[str, Any], prefix: str = "", levels: int = _MAX_LEVELS) -> list[str]:

@@ -7,6 +7,8 @@ from nmt.runtime.streams import log
 
 BROKEN = "\udc80"
 """Stands for a line that is not UTF-8. No text that was decoded has this half of a character."""
+NOT_UTF8 = "is not valid UTF-8"
+"""What is wrong with a line that can't be decoded."""
 _NUM_EXAMPLES = 3
 _SUGGESTED = 0.001
 

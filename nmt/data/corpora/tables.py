@@ -10,8 +10,8 @@ from contextlib import suppress
 from itertools import islice
 
 from nmt.config import DataConfig
-from nmt.data.corpora.columns import Pair, TextBlock, choose_keys, column_numbers, require_one
-from nmt.data.corpora.malformed import BROKEN, Malformed
+from nmt.data.corpora.columns import Pair, TextBlock, choose_keys, column_numbers, first_number, require_one
+from nmt.data.corpora.malformed import BROKEN, NOT_UTF8, Malformed
 from nmt.data.corpora.opening import DataFile
 from nmt.data.corpora.text import one_line, read_lines
 from nmt.errors import UserError
@@ -24,8 +24,6 @@ MOST_LINES = 1000
 _CR = "has a carriage return outside of quotation marks. Lines end with LF or CR LF"
 FIRST_LINES = 20
 """Number of the lines that show the delimiter."""
-NOT_UTF8 = "is not valid UTF-8"
-"""What is wrong with a line that can't be decoded."""
 
 _Row = tuple[int, list[str]]  # the number of its line, and its cells
 
@@ -76,7 +74,7 @@ def _pairs(rows: Iterator[_Row], file: DataFile, data: DataConfig, malformed: Ma
         if width is None:
             width = len(row)
             if max(source, target) >= width:
-                first = 0 if "0" in (data.source_key, data.target_key) else 1
+                first = first_number(data)
                 raise UserError(
                     f"{file}:{number}: has {width} columns, so there is no column "
                     f"{max(source, target) + first} (counted from {first}). Set data.source_key and "

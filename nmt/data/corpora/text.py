@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import nmt
-from nmt.data.corpora.malformed import BROKEN, Malformed
+from nmt.data.corpora.malformed import BROKEN, NOT_UTF8, Malformed
 from nmt.data.corpora.opening import CHUNK, DataFile, opened
 from nmt.errors import UserError
 from nmt.runtime.files import cache_folder, expanded, make_folder, read_text, replaced, stat_or_none
@@ -130,7 +130,7 @@ def _without_broken(
     retained = []
     for number, pair in enumerate(zip(*lines, strict=True), first):
         if BROKEN in pair:
-            malformed.drop(f"{files[pair.index(BROKEN)]}:{number}: is not valid UTF-8.")
+            malformed.drop(f"{files[pair.index(BROKEN)]}:{number}: {NOT_UTF8}.")
         else:
             retained.append(pair)
     return [pair[0] for pair in retained], [pair[1] for pair in retained]

@@ -17,9 +17,9 @@ from xml.sax.saxutils import quoteattr
 
 from nmt.config import DataConfig, Markup
 from nmt.data.corpora.columns import NoPairs, Pair, TextBlock, listed
-from nmt.data.corpora.malformed import Malformed
+from nmt.data.corpora.malformed import NOT_UTF8, Malformed
 from nmt.data.corpora.opening import CHUNK, DataFile, known_encoding, opened
-from nmt.data.corpora.tables import NOT_UTF8, blocks_of
+from nmt.data.corpora.tables import blocks_of
 from nmt.errors import UserError
 from nmt.languages import distance
 
@@ -87,7 +87,7 @@ class _Units:
     data: DataConfig
     languages: tuple[str, str] = ("", "")
     """Of an XLIFF file or its current part: those of `source` and `target` elements."""
-    seen: dict[str, int] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
     """The languages of the file, for a message."""
     has_units: bool = False
 
@@ -97,7 +97,7 @@ class _Units:
         source, target = (str(element.get(name, "")) for name in names)
         if source or target:
             self.languages = source, target
-            self.seen |= dict.fromkeys(filter(None, (source, target)), 0)
+            self.seen |= {source, target} - {""}
 
     def pairs(self, unit: _Element) -> Iterator[Pair | str]:
         """Yields the pairs of a unit; a text says what is wrong with it."""
@@ -118,7 +118,7 @@ class _Units:
     def _of_tu(self, unit: _Element) -> Iterator[Pair | str]:
         variants = [child for child in unit if _name(child) == "tuv"]
         langs = [str(child.get(_XML_LANG) or child.get("lang") or "") for child in variants]
-        self.seen |= dict.fromkeys(filter(None, langs), 0)
+        self.seen |= {*langs} - {""}
         chosen: list[int] = []
         for wanted in (self.data.source_lang, self.data.target_lang):
             near = [

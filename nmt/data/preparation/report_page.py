@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nmt.copying.strings import WORD_START
+from nmt.runtime.pages import templates_of
 from nmt.runtime.streams import visible
 
 if TYPE_CHECKING:
@@ -44,17 +45,7 @@ def page(report: dict[str, Any]) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Returns the environment of the templates. Jinja2 is imported here, as few commands need it."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("nmt.data.preparation"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates_of("nmt.data.preparation")
     environment.filters.update(thousands="{:,}".format, percent=_percent, px="{:.1f}".format, visible=visible)
     return environment
 
