@@ -107,7 +107,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     for key, (default, is_right, needed) in _OPTIONS.items():
         settings[key] = given.get(key, default)
         if not is_right(settings[key]):
-            raise UserError(f"{path}: {key}={_shown(settings[key])}: must be {needed}.")
+            raise UserError(f"{path}: {key}={shown(settings[key])}: must be {needed}.")
     if settings["decoder_vocab_size"] is None:
         settings["decoder_vocab_size"] = settings["vocab_size"]
     for key, value in (
@@ -116,11 +116,11 @@ def read_settings(folder: Path) -> dict[str, Any]:
         ("decoder_attention_heads", settings["encoder_attention_heads"]),
     ):
         if settings[key] != value:
-            raise UserError(f"{path}: {key}={_shown(settings[key])}: must be {_shown(value)}.")
+            raise UserError(f"{path}: {key}={shown(settings[key])}: must be {shown(value)}.")
     longest = settings["max_position_embeddings"]
     if longest > MOST_POSITIONS:
         raise UserError(
-            f"{path}: max_position_embeddings={_shown(longest)}: must be at most {MOST_POSITIONS:,}."
+            f"{path}: max_position_embeddings={shown(longest)}: must be at most {MOST_POSITIONS:,}."
         )
     settings[LAYOUT_KEY] = "interleaved" if given.get(LAYOUT_KEY) == "interleaved" else "halves"
     return settings
@@ -277,14 +277,14 @@ class Pieces:
         path = folder / TOKENIZER
         separate = settings.get("separate_vocabs", False)
         if not isinstance(separate, bool):
-            raise UserError(f"{path}: separate_vocabs={_shown(separate)}: must be true or false.")
+            raise UserError(f"{path}: separate_vocabs={shown(separate)}: must be true or false.")
         source_list = _list(folder, SOURCE_LIST)
         target_list = _list(folder, TARGET_LIST) if separate else None
         models = _model(folder, SOURCE_MODEL), _model(folder, TARGET_MODEL)
         special = {key: _token(path, key, settings.get(key, default)) for key, default in SPECIAL.items()}
         others = sorted({*_added_pieces(path, settings)} - {*special.values()})
         if others:
-            raise UserError(f"{path}: has added pieces, which can't be imported: {_shown(others)}")
+            raise UserError(f"{path}: has added pieces, which can't be imported: {shown(others)}")
         languages = _language(path, settings, "source_lang"), _language(path, settings, "target_lang")
         return cls(models, source_list, target_list, special, languages)
 
@@ -350,7 +350,8 @@ class Pieces:
         return [*special, *names[NUM_SPECIAL:]]
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Returns a value of a file as JSON, shortened, for a message."""
     return shortened(json.dumps(value))
 
 
@@ -359,7 +360,7 @@ def _added_pieces(path: Path, settings: Mapping[str, Any]) -> Iterator[str]:
     for key in ("added_tokens_decoder", "extra_special_tokens", "additional_special_tokens"):
         added = settings.get(key) or []
         if not isinstance(added, dict | list):
-            raise UserError(f"{path}: {key}={_shown(added)}: must be a list of pieces.")
+            raise UserError(f"{path}: {key}={shown(added)}: must be a list of pieces.")
         for token in added.values() if isinstance(added, dict) else added:
             yield _token(path, key, token)
 
@@ -371,7 +372,7 @@ def _language(path: Path, settings: Mapping[str, Any], key: str) -> str | None:
         if isinstance(code, str):
             check_language(key, code)
     except UserError:
-        log.warning("%s: %s=%s: not the code of a language", path, key, _shown(code))
+        log.warning("%s: %s=%s: not the code of a language", path, key, shown(code))
         return None
     return code if isinstance(code, str) else None
 
@@ -380,18 +381,20 @@ def _token(path: Path, key: str, value: Any) -> str:
     """Returns the text of a special piece, which may be stated with options."""
     text = value.get("content") if isinstance(value, dict) else value
     if not isinstance(text, str) or not text:
-        raise UserError(f"{path}: {key}={_shown(value)}: must be a piece.")
+        raise UserError(f"{path}: {key}={shown(value)}: must be a piece.")
     return text
 
 
 def _model(folder: Path, name: str) -> bytes:
-    content = read_bytes(_required(folder, name), MAX_BYTES)
+    return sound_pieces(read_bytes(_required(folder, name), MAX_BYTES), folder / name)
+
+
+def sound_pieces(content: bytes, place: object) -> bytes:
+    """Returns `content`; raises `UserError` about `place` if it is not a SentencePiece model."""
     try:
         spm.SentencePieceProcessor(model_proto=content)
     except (RuntimeError, OSError):
-        raise UserError(
-            f"{folder / name}: is damaged: not a SentencePiece model. Copy the file again."
-        ) from None
+        raise UserError(f"{place}: is damaged: not a SentencePiece model. Copy the file again.") from None
     return content
 
 

@@ -6,14 +6,12 @@ get two more pieces here, whose embeddings are zero and whose probability is zer
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece as spm
 import torch
 from torch import Tensor
 
@@ -23,7 +21,7 @@ from nmt.config.plain_yaml import parse_yaml
 from nmt.data.subwords.tokenizer import MAX_BYTES, SOURCE_FILE, TARGET_FILE
 from nmt.errors import UserError
 from nmt.interop.interfaces import Imported, require_packages
-from nmt.interop.marian_folder import MOST_BEAMS, MOST_PENALTY, Pieces, layer_shapes
+from nmt.interop.marian_folder import MOST_BEAMS, MOST_PENALTY, Pieces, layer_shapes, shown, sound_pieces
 from nmt.interop.marian_model import Numbering, our_weights
 from nmt.interop.opus_engine import OpusModel
 from nmt.interop.opus_files import DECODER, OpusFiles
@@ -69,13 +67,16 @@ def read_opus(path: Path) -> Imported:
         [weights_name] = _names(decoder, "models", (1,), (".npz",), files.place(DECODER))
         names = _names(decoder, "vocabs", (1, 2), (".yml", ".yaml"), files.place(DECODER))
         lists = [_vocabulary(files, name) for name in dict.fromkeys(names)]
-        models = _sentencepiece(files, SOURCE_FILE), _sentencepiece(files, TARGET_FILE)
+        source, target = (
+            sound_pieces(files.read(name, MAX_BYTES), files.place(name))
+            for name in (SOURCE_FILE, TARGET_FILE)
+        )
         arrays = files.arrays(weights_name)
         place = files.place(weights_name)
     weights = _Weights(arrays, place)
     model, options = _model_config(weights.options(), place)
     sizes = [len(weights.embeddings(side, model.d_model)) for side in ("encoder", "decoder")]
-    numbering, pieces = _pieces(models, lists, names, sizes, str(path))
+    numbering, pieces = _pieces((source, target), lists, names, sizes, str(path))
     state = weights.state(model)
     config, ours = our_weights(model, state, numbering)
     if config.norm is Norm.pre:
@@ -105,7 +106,7 @@ def _names(
     names = decoder.get(key)
     if not isinstance(names, list) or len(names) not in counts:
         needed = "one file" if counts == (1,) else "one or two files"
-        found = f"has {len(names)}" if isinstance(names, list) else f"is {_shown(names)}"
+        found = f"has {len(names)}" if isinstance(names, list) else f"is {shown(names)}"
         raise UserError(f"{place}: {key}: must be a list of {needed}, but {found}. Import one model.")
     for name in names:
         if (
@@ -129,17 +130,6 @@ def _vocabulary(files: OpusFiles, name: str) -> dict[str, int]:
         raise UserError(f"{files.place(name)}: is damaged: {error}. Copy the file again.") from None
 
 
-def _sentencepiece(files: OpusFiles, name: str) -> bytes:
-    content = files.read(name, MAX_BYTES)
-    try:
-        spm.SentencePieceProcessor(model_proto=content)
-    except (RuntimeError, OSError):
-        raise UserError(
-            f"{files.place(name)}: is damaged: not a SentencePiece model. Copy the file again."
-        ) from None
-    return content
-
-
 def _model_config(given: Mapping[str, Any], place: str) -> tuple[ModelConfig, dict[str, Any]]:
     """Returns the options of a model, and those that the converter of CTranslate2 reads.
 
@@ -150,11 +140,11 @@ def _model_config(given: Mapping[str, Any], place: str) -> tuple[ModelConfig, di
     def value(key: str, default: Any, is_right: Callable[[Any], bool], needed: str) -> Any:
         found = given.get(key, default)
         if not is_right(found):
-            raise UserError(f"{place}: {key}={_shown(found)}: must be {needed}.")
+            raise UserError(f"{place}: {key}={shown(found)}: must be {needed}.")
         return found
 
     def one_of(key: str, *values: Any) -> Any:
-        needed = " or ".join(map(_shown, values))
+        needed = " or ".join(map(shown, values))
         return value(key, values[0], lambda found: any(_same(found, one) for one in values), needed)
 
     def count(key: str) -> int:
@@ -173,8 +163,8 @@ def _model_config(given: Mapping[str, Any], place: str) -> tuple[ModelConfig, di
     keys = "transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top"
     steps = tuple(given.get(key, default) for key, default in zip(keys, ("", "dan", ""), strict=True))
     if not all(isinstance(step, str) for step in steps) or steps not in _NORMS:
-        shown = ", ".join(f"{key}={_shown(step)}" for key, step in zip(keys, steps, strict=True))
-        raise UserError(f'{place}: {shown}: nmt has no such order. It has "", dan, "" and n, da, n.')
+        found = ", ".join(f"{key}={shown(step)}" for key, step in zip(keys, steps, strict=True))
+        raise UserError(f'{place}: {found}: nmt has no such order. It has "", dan, "" and n, da, n.')
     activation = value(
         "transformer-ffn-activation",
         "swish",
@@ -217,10 +207,6 @@ def _model_config(given: Mapping[str, Any], place: str) -> tuple[ModelConfig, di
 
 def _same(found: Any, expected: Any) -> bool:
     return type(found) is type(expected) and bool(found == expected)
-
-
-def _shown(value: Any) -> str:
-    return shortened(json.dumps(value))
 
 
 class _Weights:
@@ -298,7 +284,7 @@ class _Weights:
         if others := sorted(self._arrays.keys() - self.used.keys()):
             raise UserError(
                 f"{self._place}: nmt has no place for {len(others)} of its weights, such as "
-                f"{_shown(others[0])}."
+                f"{shown(others[0])}."
             )
 
     def _matrix(self, name: str) -> Tensor:
