@@ -11,7 +11,7 @@ from typing import Any
 from nmt.config import EvaluationConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics import Difference, Metric, metrics_for, tokenizer_for
-from nmt.evaluation.metrics.base import bootstrap_seed, number_of, selected
+from nmt.evaluation.metrics.base import bootstrap_seed, selected
 from nmt.languages import language_of, language_of_text
 from nmt.runtime.streams import log
 
@@ -113,7 +113,7 @@ def score_of(
     assert sources or not metric.needs_sources, "the caller must check that sources are given"
     if metric.left_out([hypotheses, *references]) is not None:
         return None
-    value = number_of(metric.score(hypotheses, references, sources), metric.key)
+    value = metric.number(hypotheses, references, sources)
     return value if math.isfinite(value) else None  # JSON can represent only finite numbers
 
 

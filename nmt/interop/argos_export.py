@@ -40,6 +40,7 @@ from nmt.interop.ctranslate2_export import (
     stored_vocabularies,
     write_weights,
 )
+from nmt.interop.marian_model import FORBIDDING_BIAS
 from nmt.interop.parity import equally_probable
 from nmt.languages import language_name, language_of
 from nmt.model import build_model
@@ -48,7 +49,6 @@ from nmt.runtime.streams import log
 
 ENDING = ".argosmodel"
 _MODEL, _PIECES, _METADATA = "model", "sentencepiece.model", "metadata.json"
-_FORBIDDING = -1000.0  # a bias: the probability is zero in fp32
 _LINES = 200  # of the comparison with Argos Translate itself
 _SEARCH = {"beam_size": 4, "length_penalty": 0.2, "max_batch_size": 32, "batch_type": "tokens"}
 """The parameters of Argos Translate 1.11."""
@@ -81,7 +81,7 @@ class ArgosExporter(CTranslate2Exporter):
         """See `Exporter.prepared`. The pieces that are never written get a bias."""
         weights = dict(bundle.model.state_dict())
         bias = weights.get("logit_bias", torch.zeros(bundle.tokenizer.target_vocab_size)).clone()
-        bias[list(FORBIDDEN_IDS)] = _FORBIDDING
+        bias[list(FORBIDDEN_IDS)] = FORBIDDING_BIAS
         config = replace(bundle.config.model, output_bias=True)
         tokenizer = bundle.tokenizer
         model = build_model(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
@@ -241,7 +241,7 @@ def _codes(bundle: Bundle) -> list[str]:
 def argos_code(code: str) -> str:
     """Returns the code of a language in Argos Translate: that of ISO 639, and `zt` and `pb`."""
     language = language_of(code)
-    if language.language == "zh" and (language.script == "Hant" or language.region in ("TW", "HK", "MO")):
+    if language.language == "zh" and language.scripts == ("Hant",):
         return "zt"
     return "pb" if (language.language, language.region) == ("pt", "BR") else language.language or code
 

@@ -217,6 +217,8 @@ def _padded(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[Tensor, Tensor
     return ids, (torch.arange(longest) < lengths[:, None]).long()
 
 
+FORBIDDING_BIAS = -1000.0
+"""The bias of a piece that is never written: its probability is zero in fp32."""
 LAYOUT_KEY = "nmt_position_layout"
 """Key in config.json of an export: the layout of the sinusoids of the model that was exported. An import
 reverses the permutation."""

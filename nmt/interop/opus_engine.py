@@ -16,7 +16,7 @@ from nmt.data.subwords.vocabulary import UNK_ID
 from nmt.interop.ctranslate2_export import SPECIAL, LoadedByCTranslate2
 from nmt.interop.marian_folder import Pieces
 from nmt.interop.marian_model import Numbering
-from nmt.interop.opus_files import DECODER
+from nmt.interop.opus_files import DECODER, OPTIONS
 from nmt.model.positions import SineOrder, sinusoids
 
 _MODEL, _VOCABULARIES = "model.npz", ("source.yml", "target.yml")
@@ -54,7 +54,7 @@ class OpusModel(LoadedByCTranslate2):
         with TemporaryDirectory(prefix="nmt-import-") as name:
             folder = Path(name)
             stored = np.frombuffer(json.dumps(dict(options)).encode() + b"\0", np.int8)
-            content: Any = {**arrays, "Wpos": encoding, "special:model.yml": stored}
+            content: Any = {**arrays, "Wpos": encoding, OPTIONS: stored}
             np.savez(folder / _MODEL, **content)
             for file, side, own in zip(_VOCABULARIES, _sides(numbering), names, strict=True):
                 # Without the two ids that Marian does not have.

@@ -24,13 +24,12 @@ from nmt.runtime.files import read_bytes, require_regular, stat_or_none
 from nmt.runtime.os_errors import read_errors
 
 DECODER = "decoder.yml"
-_ZIP, _NPZ, _SLACK = (
-    10,
-    4,
-    1 << 26,
-)  # limits: times the size of the file, and bytes; weights hardly shrink
+OPTIONS = "special:model.yml"
+"""The name of the options among the arrays of a model."""
+_ZIP, _NPZ = 10, 4  # limits, times the size of the file: weights hardly shrink
+_SLACK = 1 << 26  # bytes that are allowed in any case
 _MEMBERS = 10_000
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, NotImplementedError)
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 
 
 def is_opus(path: Path) -> bool:
@@ -105,9 +104,12 @@ class OpusFiles:
         return arrays
 
     def _require(self, name: str) -> None:
-        there = name in self._members if self._zip is not None else None
         with read_errors(self.path):
-            if there is False or there is None and stat_or_none(self.path / name) is None:
+            if self._zip is not None:
+                is_there = name in self._members
+            else:
+                is_there = stat_or_none(self.path / name) is not None
+            if not is_there:
                 raise UserError(
                     f"{self.path}: lacks {name}, so it is not an OPUS-MT model with SentencePiece. "
                     "Give its zip, or the folder that it was unpacked to."

@@ -22,15 +22,13 @@ from nmt.data.subwords.tokenizer import MAX_BYTES, SOURCE_FILE, TARGET_FILE
 from nmt.errors import UserError
 from nmt.interop.interfaces import Imported, require_packages
 from nmt.interop.marian_folder import MOST_BEAMS, MOST_PENALTY, Pieces, layer_shapes, shown, sound_pieces
-from nmt.interop.marian_model import Numbering, our_weights
+from nmt.interop.marian_model import FORBIDDING_BIAS, Numbering, our_weights
 from nmt.interop.opus_engine import OpusModel
-from nmt.interop.opus_files import DECODER, OpusFiles
+from nmt.interop.opus_files import DECODER, OPTIONS, OpusFiles
 from nmt.interop.opus_vocabulary import parse_vocabulary
 from nmt.runtime.streams import log
 
 _LONGEST = 512  # positions, as in the conversions of these models for transformers; Marian has no limit
-_BIAS = -1000.0  # of a piece that is never written: its probability is zero in fp32
-_OPTIONS = "special:model.yml"
 _END, _UNKNOWN = "</s>", "<unk>"
 _ACTIVATIONS = {"relu": Activation.relu, "swish": Activation.silu}
 _NORMS = {("", "dan", ""): Norm.post, ("n", "da", "n"): Norm.pre}
@@ -222,16 +220,14 @@ class _Weights:
 
     def options(self) -> dict[str, Any]:
         """Returns the options that Marian has stored with the weights."""
-        stored = self._arrays.pop(_OPTIONS, None)
+        stored = self._arrays.pop(OPTIONS, None)
         if stored is None or stored.dtype.itemsize != 1:
-            raise UserError(f"{self._place}: lacks {_OPTIONS}, so it is not a model of Marian.")
+            raise UserError(f"{self._place}: lacks {OPTIONS}, so it is not a model of Marian.")
         try:
             text = stored.tobytes().rstrip(b"\0").decode()
         except UnicodeDecodeError:
-            raise UserError(
-                f"{self._place}: {_OPTIONS} is damaged: not UTF-8. Copy the file again."
-            ) from None
-        return _yaml(text, f"{self._place}: {_OPTIONS}")
+            raise UserError(f"{self._place}: {OPTIONS} is damaged: not UTF-8. Copy the file again.") from None
+        return _yaml(text, f"{self._place}: {OPTIONS}")
 
     def embeddings(self, side: str, width: int) -> Tensor:
         """Returns the embeddings of `encoder` or `decoder`: (V, D)."""
@@ -259,7 +255,7 @@ class _Weights:
             "model.encoder.embed_tokens.weight": torch.cat([source, zeros]),
             "model.decoder.embed_tokens.weight": torch.cat([target, zeros]),
             "lm_head.weight": torch.cat([output, zeros]),
-            "final_logits_bias": torch.cat([bias, torch.full((2,), _BIAS)])[None],
+            "final_logits_bias": torch.cat([bias, torch.full((2,), FORBIDDING_BIAS)])[None],
         }
         suffix = "_pre" if config.norm is Norm.pre else ""
         for theirs, shape in layer_shapes(config):

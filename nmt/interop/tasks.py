@@ -146,11 +146,10 @@ def exporter_of(format: str, quantization: str, key: str = "format") -> Exporter
     Raises:
         UserError: there is no such format or number format, or a package is missing.
     """
-    if (advice := _OTHER_FORMATS.get(format.lower())) and format not in EXPORTERS:
-        raise UserError(f"{key}={format}: {advice}")
     if format not in EXPORTERS:
         names = ", ".join((*EXPORTERS, COPY))
-        raise UserError(f"{key}={format}: there is no export format {format}. Choose from {names}.")
+        unknown = f"there is no export format {format}. Choose from {names}."
+        raise UserError(f"{key}={format}: {_OTHER_FORMATS.get(format.lower(), unknown)}")
     exporter = EXPORTERS[format]()
     if quantization not in exporter.quantizations:
         raise UserError(f"quantization={quantization}: must be one of {', '.join(exporter.quantizations)}.")
@@ -371,7 +370,7 @@ def _name_and_folder(model: str, importer: Importer) -> tuple[str, Path]:
     """Returns the name of a model, with its commit if it is on the hub, and its folder or archive."""
     folder = expanded(model)
     if not is_hub_name(model):
-        if folder.is_dir() or folder.name.endswith(importer.archives or ("\0",)) and folder.is_file():
+        if folder.is_dir() or folder.name.endswith(importer.archives) and folder.is_file():
             return model, folder
         if folder.exists():
             kinds = " or ".join(("a folder", *(f"a file *{ending}" for ending in importer.archives)))

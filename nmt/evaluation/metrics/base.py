@@ -181,24 +181,25 @@ class Metric(ABC):
             )
         return difference, f"{self.signature(len(references))}|bs:{resamples}|seed:{seed}"
 
+    def number(self, hypotheses: Text, references: Sequence[Text], sources: Text) -> float:
+        """Returns `score` as a number; raises `UserError` if a plugin returns something else."""
+        return number_of(self.score(hypotheses, references, sources), self.key)
+
     def _resampled(
         self, system: Text, references: Sequence[Text], sources: Text, draws: Array
     ) -> tuple[float, Array]:
         """Returns the score of a system, and its scores (R,) on the test sets with the rows (R, N)."""
         import numpy as np
 
-        score = number_of(self.score(system, references, sources), self.key)
+        score = self.number(system, references, sources)
         sentences = self.sentence_scores(system, references, sources)
         if sentences is not None:
             return score, np.asarray(numbers_of(sentences, len(system), self.key))[draws].mean(1)
         scores = [
-            number_of(
-                self.score(
-                    selected(system, rows),
-                    [selected(text, rows) for text in references],
-                    selected(sources, rows),
-                ),
-                self.key,
+            self.number(
+                selected(system, rows),
+                [selected(text, rows) for text in references],
+                selected(sources, rows),
             )
             for rows in draws
         ]

@@ -6,12 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+    from nmt.runtime.arrays import Array
 
 Shift = tuple[int, int, int]
 """The first word that moves, the number of words, and the place before which they are inserted."""

@@ -104,6 +104,7 @@ def test_models_that_argos_cannot_have(bundle_of: BundleOf, tmp_path: Path) -> N
             ("zh-Hant", "zt"),
             ("zh-TW", "zt"),
             ("zho_Hans", "zh"),
+            ("zh-Hans-TW", "zh"),
         ),
         *(("pt-BR", "pb"), ("pt", "pt"), ("iw", "he"), ("xx", "xx")),
     ],
