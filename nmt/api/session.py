@@ -35,14 +35,14 @@ def session(*, progress: bool, torch: bool = True) -> Iterator[None]:
     with as_guest(call), preserved_host_state(torch=torch):
         try:
             yield
+        except (UserError, KeyboardInterrupt, LaunchFailed) as error:
+            _forget_locals(error)
+            raise
         except (OSError, RuntimeError) as error:
             line = stray_file_error(error)
             if line is None:
                 raise
             raise line from error
-        except (UserError, KeyboardInterrupt, LaunchFailed) as error:
-            _forget_locals(error)
-            raise
 
 
 class LaunchFailed(RuntimeError):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nmt.config import TranslateConfig
 from nmt.data.corpora.json_tables import MISSING, member_of
+from nmt.data.corpora.opening import suffix_of
 from nmt.data.corpora.tables import MOST_LINES, csv_problem, csv_reader, delimiter_of
 from nmt.data.corpora.text import one_line
 from nmt.decoding.translation import problems
@@ -348,5 +349,5 @@ def format_of(config: TranslateConfig) -> Format:
             f"column={config.column}: takes one translation per line. Leave out decoding.nbest and "
             "decoding.samples, or use format=jsonl."
         )
-    named_csv = config.input is not None and Path(config.input).suffix.lower() == ".csv"
+    named_csv = config.input is not None and suffix_of(Path(config.input)) == ".csv"
     return CsvColumn(config) if config.format == "csv" or named_csv else Column(config)

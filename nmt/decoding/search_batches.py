@@ -9,7 +9,6 @@ that needs them. Their number does not change the results.
 from __future__ import annotations
 
 import math
-import multiprocessing
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ import torch
 
 from nmt.config import DecodingConfig
 from nmt.model import Seq2Seq
+from nmt.runtime.machine import may_start_processes
 from nmt.runtime.workers import Result, Task, WorkerPool
 
 CPU_TOKENS = 8192
@@ -143,7 +143,7 @@ def num_workers(setting: int | str, device: torch.device, batches: Sequence[Sequ
 
 def possible_workers(setting: int | str, device: torch.device) -> int:
     """Returns the same as `num_workers`, for a call with any number of batches."""
-    can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
+    can_fork = sys.platform == "linux" and may_start_processes()
     if device.type != "cpu" or not can_fork:
         return 1
     return torch.get_num_threads() if setting == _AUTO else int(setting)

@@ -123,9 +123,11 @@ class Folder:
         """
         if self._path is None:
             return
-        self._files = self._checked.get((config_name, *overrides), [])
-        if self._files:
+        chosen = (config_name, *overrides)
+        if chosen in self._checked:
+            self._files = self._checked[chosen]
             return
+        self._files = []
         for default in self._used(config_name, overrides):
             path = self._path / f"{default.config_path}.yaml"
             if default.config_path is None or not os.path.lexists(path):
@@ -139,7 +141,7 @@ class Folder:
                     _check_entry(schema, file, package, default.config_path, entry)
                 _check_types(schema, file, package)
             self._files.append((file, package))
-        self._checked[config_name, *overrides] = self._files
+        self._checked[chosen] = self._files
 
     @contextlib.contextmanager
     def located(self, overrides: Sequence[str]) -> Iterator[None]:

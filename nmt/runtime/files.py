@@ -298,7 +298,7 @@ def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
     Raises:
         UserError: the file can't be written, or its file system does not support locks.
     """
-    import fcntl  # Windows does not have it; `require_system` refuses to run there
+    import fcntl  # Windows does not have it; `require_unix` refuses to run there
 
     with contextlib.ExitStack() as stack:
         with write_errors(path):

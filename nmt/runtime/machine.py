@@ -61,12 +61,17 @@ def control_groups(
     return [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
 
 
+def may_start_processes() -> bool:
+    """Returns whether this process may start others; the processes of `multiprocessing.Pool` may not."""
+    return not multiprocessing.current_process().daemon
+
+
 def wanted_processes(config: TrainingConfig, gpus: int) -> int:
     """Returns the number of processes that `training.devices` gives on a machine with this many GPUs."""
     if config.devices != "auto":
         return int(config.devices)
-    if multiprocessing.current_process().daemon:
-        return 1  # it can't start others
+    if not may_start_processes():
+        return 1
     if gpus and config.fit_micro_batches:
         return gpus
     return min(gpus or max(1, available_cores() // (config.threads or 1)), config.micro_batches)

@@ -21,6 +21,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from nmt.errors import UserError
 from nmt.runtime.forks import own_forks
+from nmt.runtime.machine import may_start_processes
 from nmt.runtime.plugins import load_inherited_plugins, no_silent_exit
 from nmt.runtime.signals import start_resource_tracker, stop_signals_blocked
 from nmt.runtime.streams import log
@@ -192,11 +193,6 @@ def run_ordered(
             yield from pool.ordered(pending, workers + 2)
     elif first:
         yield from map(setup(), pending)
-
-
-def may_start_processes() -> bool:
-    """Returns whether this process may start others; the processes of `multiprocessing.Pool` may not."""
-    return not multiprocessing.current_process().daemon
 
 
 class _Work(Generic[Task, Result]):

@@ -22,7 +22,8 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.runtime.arrays import Array
 from nmt.runtime.closable_queue import ClosableQueue
-from nmt.runtime.workers import WorkerPool, may_start_processes
+from nmt.runtime.machine import may_start_processes
+from nmt.runtime.workers import WorkerPool
 
 AHEAD = 16  # picked batches that are prepared in advance
 # The number of tokens of a side is a multiple of this. At 2,048 tokens, the padding costs 3 % and saves 20 %.

@@ -126,7 +126,7 @@ def _names_of_lines(split: TaggedConfig, corpus: Corpus, key: str) -> list[str]:
         count = len(corpus.files)
         have = f"{count} {'file' if count == 1 else 'files'}" if count else "data that are not files"
         raise UserError(f"{option}: {len(split.names)} names for {have}. Give one name per file.")
-    counts = [sum(len(block[0]) for block in read(for_split(corpus.max_malformed))) for read in corpus.files]
+    counts = [sum(len(block[0]) for block in read(corpus.malformed())) for read in corpus.files]
     return [name for name, count in zip(split.names, counts, strict=True) for _ in range(count)]
 
 

@@ -7,7 +7,7 @@ import socket
 import threading
 
 from nmt.errors import UserError
-from nmt.runtime.workers import may_start_processes
+from nmt.runtime.machine import may_start_processes
 
 LOOPBACK = "127.0.0.1"  # not localhost: a small container may have no names
 _DESCRIPTORS, _DESCRIPTORS_PER_RANK = 48, 8

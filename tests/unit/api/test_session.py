@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.api.session import session
+from nmt.api.session import LaunchFailed, session
 from nmt.errors import UserError
 from nmt.runtime.guest import Guest, as_guest
 from nmt.runtime.streams import progress
@@ -36,18 +36,19 @@ for call in (lambda: nmt.load("model"), lambda: nmt.train([]), lambda: nmt.evalu
     assert (done.stdout, done.stderr) == (f"{line} False\n" * 3, "")
 
 
-def test_an_error_that_is_retained_retains_no_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [UserError, LaunchFailed, KeyboardInterrupt])
+def test_an_error_that_is_retained_retains_no_files(tmp_path: Path, kind: type[BaseException]) -> None:
     def training() -> None:
         file = open(tmp_path / "file", "w")  # noqa: SIM115
         opened.append(file.fileno())
         try:
             raise OSError("in the depths")
         except OSError as error:
-            raise UserError("the data: are wrong. Correct them.") from error
+            raise kind("the data: are wrong. Correct them.") from error
 
     opened: list[int] = []
     with (
-        pytest.raises(UserError, match="the data: are wrong") as retained,
+        pytest.raises(kind, match="the data: are wrong") as retained,
         session(progress=False, torch=False),
     ):
         training()

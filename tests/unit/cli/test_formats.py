@@ -261,7 +261,8 @@ def test_a_long_cell_of_csv(run: Callable[..., str]) -> None:
 
 
 def test_a_file_named_csv(tmp_path: Path) -> None:
-    assert isinstance(format_of(config(column=2, input=str(tmp_path / "a.CSV"))), CsvColumn)
+    for name in ("a.CSV", "a.csv.gz"):
+        assert isinstance(format_of(config(column=2, input=str(tmp_path / name))), CsvColumn)
     assert not isinstance(format_of(config(column=2, input=str(tmp_path / "a.tsv"))), CsvColumn)
 
 

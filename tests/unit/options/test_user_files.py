@@ -11,6 +11,7 @@ from nmt.config import EvalConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
+from nmt.options.user_files import Folder
 
 MINE = "experiment/mine.yaml"
 
@@ -236,3 +237,17 @@ def test_nmt_eval_reads_the_folder_too(tmp_path: Path) -> None:
     overrides: tuple[Any, ...] = ("data=mine",)
     with pytest.raises(UserError, match=r"data/mine.yaml:2: data.source_lang: YAML reads no as false. Put"):
         compose_jobs(EvalConfig, "eval", Arguments(overrides, config_dir=str(tmp_path)))
+
+
+@pytest.mark.parametrize("files", [{}, {"experiment/other.yaml": "seed: 4\n"}, {MINE: "seed: 5\n"}])
+def test_equal_choices_of_a_sweep_are_checked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str]
+) -> None:
+    """Also if they use no file of the folder."""
+    write(tmp_path, files)
+    used, times = Folder._used, []
+    monkeypatch.setattr(Folder, "_used", lambda *given: times.append(1) or used(*given))
+    words = ("seed=1,2,3", *(["experiment=mine"] if MINE in files else []))
+    jobs = compose_jobs(TrainConfig, "train", Arguments(words, sweep=True, config_dir=str(tmp_path)))
+    assert [job.seed for job in jobs] == [1, 2, 3]
+    assert len(times) == 1
