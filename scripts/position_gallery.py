@@ -2,6 +2,7 @@
 
     pip install "nmt[plots]"
     python scripts/position_gallery.py gallery/
+    python scripts/position_gallery.py gallery/ --language ko      labels in Korean
 
 The encodings are computed by the classes that training uses (`nmt.model.positions`), so the pictures show
 what a model sees.
@@ -12,28 +13,39 @@ from __future__ import annotations
 import argparse
 import base64
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import matplotlib.pyplot as plt
 import torch
 from jinja2 import Template
+from matplotlib.figure import Figure
+from position_experiments import korean
+from position_experiments.figures import NO_FONT, korean_font, save_figure
 from torch import Tensor
 
 from nmt.config import PositionsConfig
 from nmt.model.positions import Places, Shape, SineOrder, build_positions, sinusoids
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402 (the backend is chosen first)
-from matplotlib.figure import Figure  # noqa: E402
 
 WIDTH, LENGTH = 64, 100
 """d_model and positions of the heat maps."""
 HEADS = 8
 SIGNED = "RdBu_r"
 """Colours from -1 over 0 to 1."""
+LANGUAGES = {
+    "en": (
+        "Positional encodings",
+        "Computed by the classes that nmt trains with. Each picture is also a PNG file beside this page.",
+    ),
+    "ko": (
+        "위치 인코딩",
+        "nmt가 학습에 쓰는 클래스로 계산한 값이다. 그림마다 이 페이지 옆에 PNG 파일이 있다.",
+    ),
+}
+"""Language → title and introduction of the page."""
 
 
 @dataclass(frozen=True)
@@ -50,33 +62,34 @@ def main() -> None:
     """Draws all pictures into a folder."""
     parser = argparse.ArgumentParser(description="Draws the positional encodings.")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--language", choices=LANGUAGES, default="en", help="of the labels and of the page")
     arguments = parser.parse_args()
+    font = korean_font() if arguments.language == "ko" else None
+    if arguments.language == "ko" and font is None:
+        print(f"--language ko: {NO_FONT}", file=sys.stderr)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     images = {}
     for picture in PICTURES:
-        figure = picture.draw()
         path = arguments.folder / f"{picture.name}.png"
-        figure.savefig(path, dpi=100, bbox_inches="tight")
-        plt.close(figure)
+        save_figure(picture.draw, path, font)
         images[picture.name] = path.read_bytes()
         print(path)
     page = arguments.folder / "index.html"
-    page.write_text(html(images), encoding="utf-8")
+    page.write_text(html(images, arguments.language), encoding="utf-8")
     print(page)
 
 
-def html(images: Mapping[str, bytes]) -> str:
+def html(images: Mapping[str, bytes], language: str) -> str:
     """The page; its images are part of it."""
-    pictures = [
-        {
-            "title": picture.title,
-            "text": picture.text,
-            "name": picture.name,
-            "data": base64.b64encode(images[picture.name]).decode(),
-        }
-        for picture in PICTURES
-    ]
-    page: str = Template(PAGE, autoescape=True).render(pictures=pictures)
+    pictures = []
+    for picture in PICTURES:
+        title, text = korean.PICTURES[picture.name] if language == "ko" else (picture.title, picture.text)
+        data = base64.b64encode(images[picture.name]).decode()
+        pictures.append({"title": title, "text": text, "name": picture.name, "data": data})
+    title, introduction = LANGUAGES[language]
+    page: str = Template(PAGE, autoescape=True).render(
+        pictures=pictures, language=language, title=title, introduction=introduction
+    )
     return page
 
 
@@ -344,11 +357,11 @@ PICTURES = (
 )
 
 PAGE = """<!doctype html>
-<html lang="en">
+<html lang="{{ language }}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Positional encodings</title>
+<title>{{ title }}</title>
 <link rel="icon" href="data:,">
 <style>
 :root { color-scheme: light dark; }
@@ -358,8 +371,8 @@ img { background: white; border-radius: 4px; height: auto; max-width: 100%; }
 </style>
 </head>
 <body>
-<h1>Positional encodings</h1>
-<p>Computed by the classes that nmt trains with. Each picture is also a PNG file beside this page.</p>
+<h1>{{ title }}</h1>
+<p>{{ introduction }}</p>
 <nav>{% for picture in pictures %}<a href="#{{ picture.name }}">{{ picture.title }}</a> {% endfor %}</nav>
 {% for picture in pictures %}
 <section id="{{ picture.name }}">

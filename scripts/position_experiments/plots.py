@@ -1,31 +1,28 @@
-"""Plots of the study, in English and symbols."""
+"""Plots of the study."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-import matplotlib
+import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from nmt.config.model import ENCODINGS
 from position_experiments import layers, symbols
+from position_experiments.figures import save_figure
 from position_experiments.results import Record, accuracy, chosen, over, score
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402 (the backend is chosen first)
 
 STYLES = ("-", "--", "-.", ":")
 
 
-def draw_all(records: Sequence[Record], folder: Path) -> None:
-    """Draws every plot that has records."""
+def draw_all(records: Sequence[Record], folder: Path, font: str | None = None) -> None:
+    """Draws every plot that has records; with a font with Korean letters, in Korean."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, (part, draw) in PLOTS.items():
         if chosen(records, part=part):
-            figure = draw(records)
-            figure.savefig(folder / f"{name}.png", dpi=100, bbox_inches="tight")
-            plt.close(figure)
+            save_figure(partial(draw, records), folder / f"{name}.png", font)
 
 
 def extrapolation(records: Sequence[Record]) -> Figure:

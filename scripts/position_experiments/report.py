@@ -1,15 +1,17 @@
-"""Tables and plots of the study. The tables replace the text between two marks of the guides."""
+"""Tables and plots of the study, in both languages. Tables stand between two marks of the guides."""
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
 from nmt.config.model import ENCODINGS
 from position_experiments import comparisons, layers, speed, symbols, tasks
+from position_experiments.korean import translated
 from position_experiments.results import (
     FILE,
     Record,
@@ -22,7 +24,11 @@ from position_experiments.results import (
     write_results,
 )
 
-GUIDES = ("positional_encoding.md", "positional_encoding.ko.md")
+GUIDES: Mapping[str, Callable[[str], str]] = {
+    "positional_encoding.md": str,
+    "positional_encoding.ko.md": translated,
+}
+"""Guide → what translates the labels of its tables."""
 TRAINED = (5, 10, 15, 20)
 """Lengths of the tests within the lengths of training."""
 LONGER = (22, 25, 30, 40, 80)
@@ -35,25 +41,31 @@ def write_report(study: Path, docs: Path) -> None:
     """Writes the results of a study, their plots, and their tables into the guides."""
     records = read_study(study)
     write_results(docs / FILE, records)
+    from position_experiments.figures import NO_FONT, korean_font
     from position_experiments.plots import draw_all
 
-    draw_all(records, docs / "images" / "positions")
-    for guide in GUIDES:
+    images = docs / "images" / "positions"
+    draw_all(records, images)
+    if font := korean_font():
+        draw_all(records, images / "ko", font)
+    else:
+        print(f"{images / 'ko'}: {NO_FONT}", file=sys.stderr)
+    for guide, label in GUIDES.items():
         path = docs / guide
         if path.exists():
             text = path.read_text(encoding="utf-8")
-            path.write_text(with_tables(text, records), encoding="utf-8")
+            path.write_text(with_tables(text, records, label), encoding="utf-8")
 
 
-def with_tables(text: str, records: Sequence[Record]) -> str:
+def with_tables(text: str, records: Sequence[Record], label: Callable[[str], str] = str) -> str:
     """Returns the text of a guide with the tables of the records.
 
     A table is between `<!-- table: NAME -->` and `<!-- end of table -->`. Its first line, the head, is in the
-    language of the guide and remains.
+    language of the guide and remains; `label` translates the cells of the others.
     """
 
     def replaced(match: re.Match[str]) -> str:
-        rows = TABLES[match["name"]](records)
+        rows = [[label(cell) for cell in row] for row in TABLES[match["name"]](records)]
         head = match["head"]
         width = head.count("|") - 1
         assert all(len(row) == width for row in rows), f"{match['name']}: rows of another width than the head"

@@ -11,6 +11,7 @@ import torch
 from position_experiments import layers, speed, symbols
 from position_experiments.experiment import Place
 from position_experiments.fixed_length import FixedLength, FixedLengthOptions
+from position_experiments.korean import translated
 from position_experiments.report import GUIDES, TABLES, with_tables
 from position_experiments.results import FILE, Spread, read_results
 from position_experiments.tasks import task_experiment
@@ -131,6 +132,7 @@ def test_a_table_is_written_and_written_again() -> None:
     assert lines[4:7] == [head, "|" + "---|" * 6, "| self-attention | 1 | 1 | 1 | 1 | 1 |"]
     assert lines[-1] == "After."
     assert with_tables(text, records) == text
+    assert "| 셀프 어텐션 | 1 | 1 | 1 | 1 | 1 |" in with_tables(text, records, translated).splitlines()
 
 
 @pytest.mark.parametrize("guide", GUIDES)
@@ -139,11 +141,32 @@ def test_the_tables_of_the_guides_are_those_of_the_results(guide: str) -> None:
     names = re.findall(r"<!-- table: ([\w-]+) -->", text)
     assert set(names) <= set(TABLES) and len(set(names)) == len(names)
     if names:
-        assert with_tables(text, read_results(DOCS / FILE)) == text
+        assert with_tables(text, read_results(DOCS / FILE), GUIDES[guide]) == text
 
 
 def test_the_guides_have_the_same_figures() -> None:
-    """Both languages have the same pictures, commands and numbers in their tables and formulas."""
-    english, korean = ((DOCS / guide).read_text(encoding="utf-8") for guide in GUIDES)
+    """Both languages have the same pictures, commands and numbers in their tables and formulas.
+
+    The labels of the pictures and the comments of the commands are in the language of the guide.
+    """
+    texts = [(DOCS / guide).read_text(encoding="utf-8") for guide in GUIDES]
+    english, korean = (re.sub("  # .*", "", text).replace("positions/ko/", "positions/") for text in texts)
     for pattern in (r"\]\((images/[\w/.]+)\)", r"```[\s\S]*?```", r"\d[\d,]*\.\d+"):
         assert re.findall(pattern, english) == re.findall(pattern, korean), pattern
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("position", "위치"),
+        ("not scaled, 4 heads", "스케일링 미적용, 헤드 4개"),
+        ("sinusoidal, with residual connections", "sinusoidal, 잔차 연결 있음"),
+        ("dot product with (12, 12)", "(12, 12)과의 내적"),
+        ("18-", "18 이상"),
+        ("1-8", "1-8"),
+        ("memory bytes, d = 512", "메모리(바이트), d = 512"),
+        ("99 (98–100)", "99 (98–100)"),
+    ],
+)
+def test_labels_in_korean(label: str, expected: str) -> None:
+    assert translated(label) == expected
