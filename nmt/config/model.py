@@ -73,11 +73,15 @@ class ModelConfig(Section, key="model.", refused=disabled.REFUSED_IN_MODELS):
     decoder_layers: int = bounded(6, between(1, 1000))
     """Layers of the decoder."""
     d_model: int = bounded(512, between(1, 100_000))
-    """Width of embeddings and hidden states. A multiple of `heads`."""
+    """Width of embeddings and hidden states. A multiple of `heads`, unless both widths of heads are given."""
     d_ff: int = bounded(2048, between(1, 1_000_000))
     """Width inside the feed-forward layers."""
     heads: int = bounded(8, between(1, 10_000))
     """Attention heads."""
+    key_width: int | None = bounded(None, between(1, 100_000))
+    """Width of the queries and keys of a head, d_k in the paper. null: d_model / heads."""
+    value_width: int | None = bounded(None, between(1, 100_000))
+    """Width of the values of a head, d_v in the paper. null: d_model / heads."""
     norm: Norm = Norm.post
     """Layer normalisation after the residual sum (`post`, as in the paper) or before the sub-layer
     (`pre`)."""
@@ -111,7 +115,19 @@ class ModelConfig(Section, key="model.", refused=disabled.REFUSED_IN_MODELS):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.d_model % self.heads:
+        if self.d_model % self.heads and None in (self.key_width, self.value_width):
             raise UserError(
-                f"model.d_model={self.d_model}: must be a multiple of model.heads={self.heads}. Change one."
+                f"model.d_model={self.d_model}: must be a multiple of model.heads={self.heads}. Change one, "
+                "or set model.key_width and model.value_width."
             )
+
+    @property
+    def head_widths(self) -> tuple[int, int]:
+        """The widths of the keys and of the values of a head: d_k and d_v of the paper."""
+        equal = self.d_model // self.heads
+        return self.key_width or equal, self.value_width or equal
+
+    @property
+    def splits_d_model(self) -> bool:
+        """Whether the keys and values of all heads together are as wide as d_model, as in the paper."""
+        return all(self.heads * width == self.d_model for width in self.head_widths)

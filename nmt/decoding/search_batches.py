@@ -79,7 +79,8 @@ def _for_memory(config: DecodingConfig, models: Sequence[Seq2Seq], free: int) ->
     for model in models:
         options = model.config
         logits += 4 * 4 * width * len(model.output_weight)  # (K, V) fp32, and copies of it
-        layers = 2 * 4 * options.decoder_layers * options.d_model  # keys and values of a token in all layers
+        # The keys and values of a token in all layers; a cache has one width for both.
+        layers = 2 * 4 * options.decoder_layers * options.heads * max(options.head_widths)
         # A translation is a little longer than its source. While a cache grows, there are two of them.
         token += layers * (3 * width + 1) + 40 * options.d_model
     sentences = min(_HYPOTHESES // width, free // _SHARE // logits)

@@ -59,6 +59,12 @@ class CTranslate2Exporter(Exporter):
             return f"model.attention={config.attention}: CTranslate2 has scaled_dot and dot alone"
         if config.attention_window is not None:
             return f"model.attention_window={config.attention_window}: CTranslate2 has no such window"
+        width, value_width = config.head_widths
+        if width != value_width:
+            return (
+                f"model.key_width={width}, model.value_width={value_width}: CTranslate2 has one "
+                "width for keys and values"
+            )
         if not config.residual:
             return "model.residual=false: CTranslate2 always has residual connections"
         return None
@@ -247,6 +253,8 @@ def _specification(model: Transformer, config: ModelConfig, max_length: int) -> 
         "pre_norm": config.norm is Norm.pre,
         "activation": getattr(specs.common_spec.Activation, names[config.activation]),
     }
+    if not config.splits_d_model:
+        options["head_dim"] = config.head_widths[0]
     encoding, decoder_encoding = config.positions.name, config.positions.decoder or config.positions.name
     encoder = transformer_spec.TransformerEncoderSpec(
         config.encoder_layers, config.heads, **options, **_encoding_options(encoding, model.encoder_positions)

@@ -47,6 +47,12 @@ class MarianExporter(Exporter):
             return "model.positions: transformers' Marian has the same layout on both sides"
         if config.d_model % 2:
             return f"model.d_model={config.d_model}: transformers' Marian needs an even width"
+        if not config.splits_d_model:
+            width, value_width = config.head_widths
+            return (
+                f"model.key_width={width}, model.value_width={value_width}: transformers' Marian has "
+                "d_model / heads alone"
+            )
         for key, value, needed in (
             ("attention", config.attention, "scaled_dot"),
             ("attention_window", config.attention_window, None),

@@ -1,13 +1,14 @@
 """Attention (Vaswani et al. 2017, section 3.2): its interface, its weights, and the scores to choose from.
 
 Shapes: N tokens of a stream of queries and S of a stream of keys; B sentences, H heads, G = B * H, Lq queries
-and Lk keys of a sentence, E width of a head, D = H * E.
+and Lk keys of a sentence; E width of the queries and keys of a head, Ev of its values, which is E by default.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,8 +21,8 @@ from nmt.data.batches.batching import Layout
 from nmt.model.positions import Positions
 from nmt.runtime.plugins import Registry
 
-KeysValues: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
-"""(S, 2, H, E), keys and values; or a pair of (S, H, E)."""
+Projected: TypeAlias = "Tensor | tuple[Tensor, ...]"
+"""P projections of a stream: (N, P, H, E); or a tuple of (N, H, E) each, the last one (N, H, Ev)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,7 @@ class Pattern:
         keys: layout of the stream of the keys: the same number of sentences, in the same order.
         heads: H.
         width: E.
+        value_width: Ev; None: E.
         scale: factor on the dot products of queries and keys; None: the score of a layer computes them.
         causal: whether a query sees only the keys up to its position; requires that both streams are the
             same.
@@ -49,6 +51,12 @@ class Pattern:
     causal: bool = False
     positions: Positions | None = None
     window: int | None = None
+    value_width: int | None = None
+
+    @property
+    def has_one_width(self) -> bool:
+        """Whether the values are as wide as the keys."""
+        return self.value_width in (None, self.width)
 
     @property
     def acts_on_scores(self) -> bool:
@@ -57,8 +65,12 @@ class Pattern:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each query sees all keys of its sentence, or those before it, by dot products alone."""
-        return self.scale is not None and self.window is None and not self.acts_on_scores
+        """Whether each query sees all keys of its sentence, or those before it, by dot products alone.
+
+        The values are as wide as the keys.
+        """
+        plain = self.scale is not None and self.window is None and not self.acts_on_scores
+        return plain and self.has_one_width
 
     @property
     def rotates(self) -> bool:
@@ -80,20 +92,21 @@ class Attention(ABC):
     """
 
     @abstractmethod
-    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+    def self_attend(self, qkv: Projected, score: Score, layer: int) -> Tensor:
         """Self-attention.
 
         Args:
-            qkv: (N, 3, H, E), contiguous; queries, keys and values of a stream.
+            qkv: queries, keys and values of a stream: (N, 3, H, E), contiguous, if the pattern has one width,
+                else a tuple.
             score: the score of the layer.
             layer: index of the layer, from 0.
 
         Returns:
-            (N, D), the concatenated outputs of the heads.
+            (N, H * Ev), the concatenated outputs of the heads.
         """
 
     @abstractmethod
-    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
+    def cross_attend(self, q: Tensor, keys_values: Projected | None, score: Score, layer: int) -> Tensor:
         """Attention from each sentence of one stream to the same sentence of another stream.
 
         Args:
@@ -103,7 +116,7 @@ class Attention(ABC):
             layer: index of the layer, from 0.
 
         Returns:
-            (N, D), the concatenated outputs of the heads.
+            (N, H * Ev), the concatenated outputs of the heads.
         """
 
 
@@ -123,16 +136,29 @@ class ObservedAttention(Attention):
         assert self._weights is not None
         return self._weights
 
-    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+    def self_attend(self, qkv: Projected, score: Score, layer: int) -> Tensor:
         """See `Attention.self_attend`; without weights."""
         return self._attention.self_attend(qkv, score, layer)
 
-    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
+    def cross_attend(self, q: Tensor, keys_values: Projected | None, score: Score, layer: int) -> Tensor:
         """See `Attention.cross_attend`."""
-        assert keys_values is not None
-        keys = keys_values[0] if isinstance(keys_values, tuple) else keys_values[:, 0]
+        keys, _ = separated(keys_values)
         self._weights = flat_attention_weights(q, keys, self._queries, self._keys, score)
         return self._attention.cross_attend(q, keys_values, score, layer)
+
+
+def split(product: Tensor, heads: int, widths: Sequence[int]) -> Projected:
+    """Splits the product of a stream, (N, H * sum(widths)), into its projections: heads of these widths."""
+    if len(set(widths)) == 1:
+        return product.view(len(product), len(widths), heads, -1)
+    parts = torch.split(product, [heads * width for width in widths], -1)
+    return tuple(part.view(len(part), heads, -1) for part in parts)
+
+
+def separated(projected: Projected | None) -> tuple[Tensor, ...]:
+    """Returns the projections of a stream one by one; those of a search's state, None, can't be."""
+    assert projected is not None
+    return projected if isinstance(projected, tuple) else projected.unbind(1)
 
 
 def attention_weights(q: Tensor, k: Tensor, scale: float, added: Tensor | None = None) -> Tensor:
@@ -288,4 +314,4 @@ def score_class(config: ModelConfig) -> type[Score]:
 
 def build_score(config: ModelConfig) -> Score:
     """Builds the score of one attention layer."""
-    return score_class(config)(config.heads, config.d_model // config.heads)
+    return score_class(config)(config.heads, config.head_widths[0])

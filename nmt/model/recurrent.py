@@ -71,6 +71,8 @@ class RecurrentModel(Seq2Seq):
         "positions.name": "none",
         "d_ff": 256,
         "heads": 1,
+        "key_width": None,
+        "value_width": None,
         "attention": "scaled_dot",
         "attention_window": None,
         "norm": Norm.post,

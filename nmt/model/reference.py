@@ -3,7 +3,7 @@
 Only tests use it. They compare the outputs and gradients of every fast implementation with it.
 
 Shapes: S source tokens and T target tokens of one sentence pair, D d_model, V vocabulary; Lq queries, Lk
-keys, H heads, E width of a head.
+keys, H heads, E width of the queries and keys of a head, Ev of its values.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def naive_attention(
     Args:
         q: (Lq, H, E), queries.
         k: (Lk, H, E), keys.
-        v: (Lk, H, E), values.
+        v: (Lk, H, Ev), values.
         causal: whether a query sees only the keys up to its position.
         score: None: the scaled dot product.
         positions: a positional encoding that acts in attention.
@@ -80,7 +80,7 @@ def naive_attention(
         layer: index of the layer, for `positions`.
 
     Returns:
-        (Lq, H * E).
+        (Lq, H * Ev).
     """
     places = torch.arange(len(q)), torch.arange(len(k))
     weights = naive_weights(q, k, causal=causal, score=score, positions=positions, window=window, layer=layer)
@@ -162,7 +162,9 @@ def _linear(weights: Weights, at: str, x: Tensor) -> Tensor:
 def _self_attention(
     weights: Weights, config: ModelConfig, at: str, x: Tensor, *, causal: bool = False
 ) -> Tensor:
-    parts = _linear(weights, f"{at}.qkv", x).chunk(3, -1)
+    key_width, value_width = config.head_widths
+    sizes = [config.heads * width for width in (key_width, key_width, value_width)]
+    parts = torch.split(_linear(weights, f"{at}.qkv", x), sizes, -1)
     q, k, v = (part.reshape(len(x), config.heads, -1) for part in parts)
     return _linear(weights, f"{at}.out", naive_attention(q, k, v, causal=causal))
 
@@ -173,7 +175,8 @@ def _causal_attention(weights: Weights, config: ModelConfig, at: str, x: Tensor)
 
 def _cross_attention(weights: Weights, config: ModelConfig, at: str, x: Tensor, memory: Tensor) -> Tensor:
     q = _linear(weights, f"{at}.q", x).reshape(len(x), config.heads, -1)
-    parts = _linear(weights, f"{at}.kv", memory).chunk(2, -1)
+    sizes = [config.heads * width for width in config.head_widths]
+    parts = torch.split(_linear(weights, f"{at}.kv", memory), sizes, -1)
     k, v = (part.reshape(len(memory), config.heads, -1) for part in parts)
     return _linear(weights, f"{at}.out", naive_attention(q, k, v, causal=False))
 

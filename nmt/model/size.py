@@ -1,7 +1,7 @@
 """The number of weights of a Transformer, and the floating-point operations of a batch, by its configuration.
 
 Shapes: S source tokens and T target tokens of a batch; sentence b has s_b and t_b of them; D d_model, F d_ff,
-V vocabulary.
+V vocabulary; A width of the keys and of the values of all heads together, 2 D by default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: 
     The weights of learnt positional encodings and of attention scores are not counted.
     """
     d_model, d_ff = config.d_model, config.d_ff
-    attention = 4 * d_model * (d_model + 1)
+    keys, values = (config.heads * width for width in config.head_widths)
+    attention = 2 * (d_model + 1) * keys + (2 * d_model + 1) * values + d_model
     norm = 2 * d_model
     feed_forward = 2 * d_model * d_ff + d_ff + d_model
     encoder = config.encoder_layers * (attention + feed_forward + 2 * norm)
@@ -35,8 +36,8 @@ def training_flops(config: ModelConfig, target_vocab_size: int, batch: Batch) ->
 
     A multiplication with an addition counts as two operations. The forward pass takes
 
-        an encoder layer    2 S (4 D^2 + 2 D F) + 4 D sum_b s_b^2
-        a decoder layer     2 T (6 D^2 + 2 D F) + 2 S (2 D^2) + 4 D sum_b (t_b^2 + t_b s_b)
+        an encoder layer    2 S (2 D A + 2 D F) + 2 A sum_b s_b^2
+        a decoder layer     2 T (3 D A + 2 D F) + 2 S D A + 2 A sum_b (t_b^2 + t_b s_b)
         the softmax         2 T D V
 
     The backward pass takes twice as many: one product for the gradient of each factor. Self-attention of the
@@ -47,8 +48,9 @@ def training_flops(config: ModelConfig, target_vocab_size: int, batch: Batch) ->
     lengths = batch.source.lengths, batch.target.lengths
     source, target = (np.array(side[: batch.num_sentences], np.int64) for side in lengths)
     num_source, num_target = int(source.sum()), int(target.sum())
-    encoder = 2 * num_source * (4 * d * d + 2 * d * f) + 4 * d * int(source @ source)
-    decoder = 2 * num_target * (6 * d * d + 2 * d * f) + 4 * num_source * d * d
-    decoder += 4 * d * int(target @ target + target @ source)
+    a = config.heads * sum(config.head_widths)
+    encoder = 2 * num_source * (2 * d * a + 2 * d * f) + 2 * a * int(source @ source)
+    decoder = 2 * num_target * (3 * d * a + 2 * d * f) + 2 * num_source * d * a
+    decoder += 2 * a * int(target @ target + target @ source)
     softmax = 2 * num_target * d * target_vocab_size
     return 3 * (config.encoder_layers * encoder + config.decoder_layers * decoder + softmax)

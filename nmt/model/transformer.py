@@ -9,7 +9,8 @@ Shapes:
     B, K    sentences of a batch, hypotheses per sentence in a search
     L       layers of the encoder or of the decoder
     D, F    d_model, d_ff
-    H, E    heads, and the width D / H of a head
+    H, E    heads, and the width of their queries and keys, D / H by default
+    Ev      the width of their values, D / H by default
     V       pieces of the target vocabulary
 
 Streams are flat: the tokens of all sentences are concatenated without padding. Only attention knows where a
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
-from nmt.model.attention import Attention, ObservedAttention, Pattern, build_score, score_class
+from nmt.model.attention import Attention, ObservedAttention, Pattern, build_score, score_class, split
 from nmt.model.backend import converted_once
 from nmt.model.cpu.cached import CachedDecoderState
 from nmt.model.dropout import Dropout, DropoutSource
@@ -192,11 +193,11 @@ class Transformer(Seq2Seq):
         causal: bool = False,
     ) -> Attention:
         heads, device = self.config.heads, self.backend.device.type
-        width = self.config.d_model // heads
+        width, value_width = self.config.head_widths
         scale = score_class(self.config).factor(width)
         autocast = torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if autocast else self.target_embedding.weight.dtype
-        pattern = Pattern(queries, keys, heads, width, scale, causal, positions, window)
+        pattern = Pattern(queries, keys, heads, width, scale, causal, positions, window, value_width)
         return self.backend.attention(pattern, dtype)
 
     def attention_weights(self, batch: Batch) -> AttentionWeights:
@@ -261,10 +262,7 @@ class Transformer(Seq2Seq):
         """
         for causal in (False, True):
             positions = build_positions(config.positions, _shape(config, causal=causal))
-            if (
-                positions.needs_products
-                and score_class(config).factor(config.d_model // config.heads) is None
-            ):
+            if positions.needs_products and score_class(config).factor(config.head_widths[0]) is None:
                 name = (causal and config.positions.decoder) or config.positions.name
                 raise UserError(
                     f"model.attention={config.attention}: the positional encoding {name} needs dot-product "
@@ -283,6 +281,8 @@ class Transformer(Seq2Seq):
         1. The projections to queries, keys and values have the gain 1/sqrt(2), as in fairseq and
         `torch.nn.MultiheadAttention`: with post-norm, the loss then falls clearly faster at the start.
         """
+        keys, values = (self.config.heads * width for width in self.config.head_widths)
+        sizes = {"q": [keys], "kv": [keys, values], "qkv": [keys, keys, values]}
         for name, parameter in self.named_parameters():
             if name.startswith(("encoder_positions.", "decoder_positions.")) or ".score." in name:
                 continue  # their constructors initialise these
@@ -291,7 +291,8 @@ class Transformer(Seq2Seq):
             elif parameter.dim() == 2:
                 projection = "attention" in name and not name.endswith("out.weight")
                 # A fused matrix is initialised part by part, as if its parts were separate matrices.
-                for part in parameter.chunk(len(parameter) // self.config.d_model if projection else 1):
+                parts = sizes.get(name.split(".")[-2:][0]) if projection else None
+                for part in torch.split(parameter, parts or len(parameter)):
                     nn.init.xavier_uniform_(part, gain=2**-0.5 if projection else 1.0)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -299,9 +300,9 @@ class Transformer(Seq2Seq):
 
 def _shape(config: ModelConfig, *, causal: bool) -> Shape:
     """The `Shape` for the positional encoding of the encoder or, if `causal`, of the decoder."""
-    scale = score_class(config).factor(config.d_model // config.heads)
+    scale = score_class(config).factor(config.head_widths[0])
     layers = config.decoder_layers if causal else config.encoder_layers
-    return Shape(config.d_model, config.heads, layers, causal, 1.0 if scale is None else scale)
+    return Shape(config.d_model, config.heads, layers, causal, scale or 1.0, *config.head_widths)
 
 
 class Layer(nn.Module):
@@ -386,13 +387,14 @@ class SelfAttention(nn.Module):
     def __init__(self, config: ModelConfig, number: int) -> None:
         super().__init__()
         self.heads, self.number = config.heads, number
-        self.qkv = Linear(config.d_model, 3 * config.d_model)
-        self.out = Linear(config.d_model, config.d_model)
+        self.widths = (config.head_widths[0], *config.head_widths)
+        self.qkv = Linear(config.d_model, self.heads * sum(self.widths))
+        self.out = Linear(self.heads * self.widths[-1], config.d_model)
         self.score = build_score(config)
 
     def forward(self, x: Tensor, attention: Attention) -> Tensor:
         """(N, D) → (N, D)."""
-        qkv = self.qkv(x).view(len(x), 3, self.heads, -1)
+        qkv = split(self.qkv(x), self.heads, self.widths)
         y: Tensor = self.out(attention.self_attend(qkv, self.score, self.number))
         return y
 
@@ -403,9 +405,10 @@ class CrossAttention(nn.Module):
     def __init__(self, config: ModelConfig, number: int) -> None:
         super().__init__()
         self.heads, self.number = config.heads, number
-        self.q = Linear(config.d_model, config.d_model)
-        self.kv = Linear(config.d_model, 2 * config.d_model)
-        self.out = Linear(config.d_model, config.d_model)
+        self.widths = config.head_widths
+        self.q = Linear(config.d_model, self.heads * self.widths[0])
+        self.kv = Linear(config.d_model, self.heads * sum(self.widths))
+        self.out = Linear(self.heads * self.widths[-1], config.d_model)
         self.score = build_score(config)
 
     def forward(self, x: Tensor, attention: Attention, memory: Tensor | None) -> Tensor:
@@ -415,10 +418,9 @@ class CrossAttention(nn.Module):
         y: Tensor = self.out(attention.cross_attend(q, keys_values, self.score, self.number))
         return y
 
-    def keys_values(self, memory: Tensor) -> Tensor:
-        """(S, D) → (S, 2, H, E), keys and values."""
-        kv: Tensor = self.kv(memory)
-        return kv.view(len(memory), 2, self.heads, -1)
+    def keys_values(self, memory: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """(S, D) → keys and values; see `Projected`."""
+        return split(self.kv(memory), self.heads, self.widths)
 
 
 class FeedForward(nn.Module):

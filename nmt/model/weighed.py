@@ -1,7 +1,7 @@
 """The attention weights of one sentence pair: every layer and head, for everybody who wants to look at them.
 
-Shapes: S source and T target tokens of the pair; L layers, H heads, E width of a head, D = H * E; Lq queries
-and Lk keys.
+Shapes: S source and T target tokens of the pair; L layers, H heads, E width of the keys of a head, Ev of its
+values; Lq queries and Lk keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches.batching import Batch
-from nmt.model.attention import Attention, KeysValues, Pattern, Score
+from nmt.model.attention import Attention, Pattern, Projected, Score, separated
 from nmt.model.backend import Backend
 
 
@@ -54,19 +54,18 @@ class WeighedAttention(Attention):
         """(L, H, Lq, Lk), the weights of all layers that have used it."""
         return torch.stack([self._weights[layer] for layer in sorted(self._weights)])
 
-    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+    def self_attend(self, qkv: Projected, score: Score, layer: int) -> Tensor:
         """See `Attention.self_attend`."""
-        q, k, v = qkv.unbind(1)
+        q, k, v = separated(qkv)
         return self._attend(*self._pattern.rotated(q, k), v, score, layer)
 
-    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
+    def cross_attend(self, q: Tensor, keys_values: Projected | None, score: Score, layer: int) -> Tensor:
         """See `Attention.cross_attend`."""
-        assert keys_values is not None
-        k, v = keys_values if isinstance(keys_values, tuple) else keys_values.unbind(1)
+        k, v = separated(keys_values)
         return self._attend(q, k, v, score, layer)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, score: Score, layer: int) -> Tensor:
-        """Queries (Lq, H, E), keys and values (Lk, H, E) → (Lq, D)."""
+        """Queries (Lq, H, E), keys (Lk, H, E) and values (Lk, H, Ev) → (Lq, H * Ev)."""
         pattern, positions = self._pattern, self._pattern.positions
         places = pattern.queries.positions, pattern.keys.positions
         given, wide = q.dtype, torch.promote_types(q.dtype, torch.float32)

@@ -22,6 +22,7 @@ SCORES = {
     "gru": ModelConfig(architecture="rnn_attention"),
     "lstm": ModelConfig(architecture="rnn_attention", options={"cell": "lstm", "attention": "luong"}),
     "rotary and alibi": ModelConfig(positions=PositionsConfig("rotary", decoder="alibi")),
+    "two widths": ModelConfig(key_width=4, value_width=20),
 }
 QUICK = {"relative", "gru"}
 VARIANTS = {**{name: ModelConfig(positions=PositionsConfig(name)) for name in POSITIONS}, **SCORES}
@@ -37,6 +38,7 @@ def test_a_resumed_run_ends_in_the_same_weights_and_translates(name: str, data: 
         config.model.positions = wanted.positions
         config.model.architecture, config.model.options = wanted.architecture, wanted.options
         config.model.attention, config.model.attention_window = wanted.attention, wanted.attention_window
+        config.model.key_width, config.model.value_width = wanted.key_width, wanted.value_width
         train(config)
 
     trained("straight", 6)

@@ -403,6 +403,7 @@ def test_damaged_pieces_are_one_line(folder: Path) -> None:
 @pytest.mark.parametrize("tie", list(Tie))
 @pytest.mark.parametrize("norm", list(Norm))
 def test_the_number_of_weights(tie: Tie, norm: Norm) -> None:
-    config = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=12, d_ff=20, heads=2, tie=tie, norm=norm)
     sizes = (70, 70) if tie is Tie.all else (50, 70)
-    assert num_weights(config, *sizes) == Transformer(config, *sizes).num_parameters
+    for widths in ((None, None), (4, 7)):
+        config = ModelConfig(2, 3, 12, 20, 2, *widths, tie=tie, norm=norm)
+        assert num_weights(config, *sizes) == Transformer(config, *sizes).num_parameters

@@ -6,8 +6,11 @@ writes to slot k. `ancestors` names the slot of each token of a hypothesis, and 
 One matrix product then takes all hypotheses of a sentence as queries. The work grows with the square of the
 number of hypotheses, so wide beams have a cache per hypothesis, which is copied.
 
-Shapes: B sentences, K hypotheses per sentence, H heads, E width of a head, S tokens of the longest source, T
-target tokens so far, N decoder layers, C slots of a token, G caches: B if hypotheses share one, else B * K.
+Keys and values share one tensor of the wider of their widths, W. The rest of the narrower ones is not read.
+
+Shapes: B sentences, K hypotheses per sentence, H heads, E width of the queries and keys of a head, Ev of its
+values, W = max(E, Ev), S tokens of the longest source, T target tokens so far, N decoder layers, C slots of a
+token, G caches: B if hypotheses share one, else B * K.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
-from nmt.model.attention import FEWEST_KEYS, Attention, KeysValues, Score, attention_weights, normalised
+from nmt.model.attention import (
+    FEWEST_KEYS,
+    Attention,
+    Projected,
+    Score,
+    attention_weights,
+    normalised,
+    separated,
+)
 from nmt.model.positions import TARGET_MARGIN, Places, Positions
 from nmt.runtime.fp32_products import plain_fp32_products
 from nmt.runtime.lazy import cached_property
@@ -37,16 +48,17 @@ class CachedDecoderState(Attention):
     A step overwrites the memory of the state that it reads, so that state can't be used again.
 
     Attributes:
-        cross: (N, 2, B, H, S, E), keys and values of the sources, stored once per sentence; S is at least
+        cross: (N, 2, B, H, S, W), keys and values of the sources, stored once per sentence; S is at least
             `_fewest_keys`.
         mask: (B, H, 1, S), -inf at padding, otherwise 0; None if there is no padding.
-        cache: (N, 2, T or more, C, G, H, E), keys and values of the targets: a step writes to one piece of
+        cache: (N, 2, T or more, C, G, H, W), keys and values of the targets: a step writes to one piece of
             memory in each layer. Unused slots of the T tokens, and all among the first `_fewest_keys`, are
             finite.
         num_hypotheses: K.
         length: T.
         source_lengths: (B,) int64.
         longest: number of tokens of the longest source at the start of the search.
+        value_width: Ev.
         positions: the positional encoding of the decoder.
         window: the number of predecessors that a token sees; None: all.
         ancestors: (B, K, T) int64, the slot of each token of a hypothesis; None if C is 1. During a step, T
@@ -62,6 +74,7 @@ class CachedDecoderState(Attention):
     length: int
     source_lengths: Tensor
     longest: int
+    value_width: int
     positions: Positions | None = None
     window: int | None = None
     ancestors: Tensor | None = None
@@ -70,17 +83,17 @@ class CachedDecoderState(Attention):
     @classmethod
     def start(
         cls,
-        keys_values: Sequence[Tensor],
+        keys_values: Sequence[Projected],
         source: Layout,
         positions: Positions | None = None,
         window: int | None = None,
     ) -> CachedDecoderState:
         """Returns the state of one empty hypothesis per sentence.
 
-        `keys_values` are those of each layer, (flat source tokens, 2, H, E), projected from the output of the
-        encoder.
+        `keys_values` are those of each layer, projected from the output of the encoder.
         """
-        first = keys_values[0]
+        flats = [_of_one_width(each) for each in keys_values]
+        first = flats[0]
         device, (_, two, heads, width) = first.device, first.shape
         num_places = max(source.max_len, _fewest_keys(device))
         lengths = torch.tensor(source.lengths, device=device)
@@ -89,9 +102,9 @@ class CachedDecoderState(Attention):
         tokens = torch.minimum(last - lengths[:, None] + 1 + places, last)  # padding repeats the last token
         part = torch.arange(two, device=device)[:, None, None, None]
         head = torch.arange(heads, device=device)[:, None]
-        rows = ((tokens[:, None] * two + part) * heads + head).flatten()  # (2, B, H, S), of E values each
+        rows = ((tokens[:, None] * two + part) * heads + head).flatten()  # (2, B, H, S), of W values each
         cross = first.new_empty(len(keys_values), two, len(lengths), heads, num_places, width)
-        for padded, flat in zip(cross, keys_values, strict=True):
+        for padded, flat in zip(cross, flats, strict=True):
             torch.index_select(flat.flatten(0, 2), 0, rows, out=padded.view(-1, width))
         mask = None
         if min(source.lengths) < num_places:
@@ -106,6 +119,7 @@ class CachedDecoderState(Attention):
             length=0,
             source_lengths=lengths,
             longest=source.max_len,
+            value_width=separated(keys_values[0])[1].shape[-1],
             positions=positions,
             window=window,
         )
@@ -220,29 +234,30 @@ class CachedDecoderState(Attention):
         fewest = 0 if first else math.ceil(_fewest_keys(self.cache.device) / self.cache.shape[3])
         return slice(first, max(self.length + 1, fewest))
 
-    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+    def self_attend(self, qkv: Projected, score: Score, layer: int) -> Tensor:
         """Adds the keys and values of the newest tokens to the cache and attends to all target tokens so far.
 
         The cache must have room for one more token; see `grown`.
 
-        `qkv`, (B * K, 3, H, E), are queries, keys and values of the newest tokens.
+        `qkv` are queries, keys and values of the newest tokens: B * K of each.
 
         Returns:
-            (B * K, D).
+            (B * K, H * Ev).
         """
         if self.positions is not None and self.positions.rotates:
-            q, k = self.positions.rotate(qkv[:, 0], qkv[:, 1], self.places.positions)
-            qkv = torch.stack((q, k, qkv[:, 2]), 1)
-        groups = self.cache.shape[4]
-        grouped = qkv.view(groups, -1, *qkv.shape[1:])  # (G, K or 1, 3, H, E)
-        cache = self.cache[layer]
-        cache[:, self.length, : grouped.shape[1]] = grouped[:, :, 1:].permute(2, 1, 0, 3, 4)
-        keys, values = cache[:, self._seen].flatten(1, 2).permute(0, 2, 3, 1, 4).unbind()  # (G, H, L * C, E)
-        q, added = grouped[:, :, 0].transpose(1, 2), self.hidden_slots
+            q, k, v = separated(qkv)
+            qkv = (*self.positions.rotate(q, k, self.places.positions), v)
+        kv = qkv[:, 1:] if isinstance(qkv, Tensor) else _of_one_width(qkv[1:])
+        q, groups, cache = separated(qkv)[0], self.cache.shape[4], self.cache[layer]
+        newest = kv.view(groups, -1, *kv.shape[1:])  # (G, K or 1, 2, H, W)
+        cache[:, self.length, : newest.shape[1]] = newest.permute(2, 1, 0, 3, 4)
+        keys, values = cache[:, self._seen].flatten(1, 2).permute(0, 2, 3, 1, 4).unbind()  # (G, H, L * C, W)
+        keys, values = _narrowed(keys, q.shape[-1]), _narrowed(values, self.value_width)
+        grouped, added = q.view(groups, -1, *q.shape[1:]).transpose(1, 2), self.hidden_slots
         if self.positions is not None and self.positions.acts_on_scores:
-            added = self._with_bias(added, qkv[:, 0], self.positions, layer)
+            added = self._with_bias(added, q, self.positions, layer)
         with plain_fp32_products():
-            weights = _weights(q, keys, added, score)  # (G * H, K or 1, L * C)
+            weights = _weights(grouped, keys, added, score)  # (G * H, K or 1, L * C)
             outputs = _per_hypothesis(weights @ values.flatten(0, 1), groups)
         if self.positions is not None and self.positions.acts_on_scores:
             by_token = weights.view(*weights.shape[:2], -1, cache.shape[2]).sum(-1)
@@ -270,15 +285,16 @@ class CachedDecoderState(Attention):
         places = torch.arange(self._seen.start, self._seen.stop, device=self.cache.device)
         return torch.full((1,), self.length, device=places.device), places
 
-    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
+    def cross_attend(self, q: Tensor, keys_values: Projected | None, score: Score, layer: int) -> Tensor:
         """Attends to the sources; one matrix product takes all hypotheses of a sentence as queries.
 
         `q` is (B * K, H, E), and `keys_values` None, since `cross` holds them.
 
         Returns:
-            (B * K, D).
+            (B * K, H * Ev).
         """
         keys, values = self.cross[layer]
+        keys, values = _narrowed(keys, q.shape[-1]), _narrowed(values, self.value_width)
         folded = q.view(self.num_sentences, self.num_hypotheses, *q.shape[1:]).transpose(1, 2)
         with plain_fp32_products():
             weights = _weights(folded, keys, self.mask, score)
@@ -291,6 +307,18 @@ class CachedDecoderState(Attention):
 def _fewest_keys(device: torch.device) -> int:
     """The number of keys that a query multiplies at least; the products of fewer are slow on the CPU, too."""
     return FEWEST_KEYS if device.type == "cpu" else 0
+
+
+def _of_one_width(keys_values: Projected) -> Tensor:
+    """Returns keys and values as (N, 2, H, W); zeros follow the narrower ones."""
+    if isinstance(keys_values, Tensor):
+        return keys_values
+    width = max(each.shape[-1] for each in keys_values)
+    return torch.stack([F.pad(each, (0, width - each.shape[-1])) for each in keys_values], 1)
+
+
+def _narrowed(x: Tensor, width: int) -> Tensor:
+    return x if x.shape[-1] == width else x[..., :width]
 
 
 def _weights(q: Tensor, k: Tensor, added: Tensor | None, score: Score) -> Tensor:
@@ -337,7 +365,7 @@ def _separated(cache: Tensor, ancestors: Tensor, places: Tensor) -> Tensor:
     """Returns a cache per hypothesis, with one slot, from a cache per sentence.
 
     Args:
-        cache: (N, 2, T or more, C, B, H, E).
+        cache: (N, 2, T or more, C, B, H, W).
         ancestors: (B, K, T).
         places: (B, K'), the hypotheses to select, below K.
     """

@@ -1,9 +1,11 @@
 """Attention over groups of sentences padded to one length, forward and backward: dot products of all keys.
 
-`nmt.model.cpu.variants` has the other scores, encodings that act on scores, and windows.
+`nmt.model.cpu.variants` has the other scores, encodings that act on scores, windows, and values of another
+width than the keys.
 
-Shapes: N tokens of a stream, P projections (3: queries, keys and values; 2: keys and values; 1: queries), H
-heads, E width of a head; B sentences of a group, padded to L tokens; G = B * H, Lq queries and Lk keys.
+Shapes: N tokens of a stream, P projections (3: queries, keys and values; 2: keys and values; 1: one of them),
+H heads, E width of the queries and keys of a head, Ev of its values; B sentences of a group, padded to L
+tokens; G = B * H, Lq queries and Lk keys.
 """
 
 from __future__ import annotations
@@ -21,18 +23,19 @@ from torch import Tensor
 from nmt.data.batches.batching import Layout
 from nmt.model.attention import (
     Attention,
-    KeysValues,
     Pattern,
+    Projected,
     Score,
     attention_weights,
     normalised_backward,
+    separated,
 )
 from nmt.runtime.fp32_products import plain_fp32_products
 from nmt.runtime.lazy import cached_property
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 Triple = tuple[Tensor, Tensor, Tensor]
-"""Queries (G, Lq, E), keys and values (G, Lk, E) of a group, or their gradients."""
+"""Queries (G, Lq, E), keys (G, Lk, E) and values (G, Lk, Ev) of a group, or their gradients."""
 
 
 class PaddedAttention(Attention):
@@ -47,30 +50,38 @@ class PaddedAttention(Attention):
         self.pattern, self._overhead = pattern, overhead
         self._masks: dict[torch.dtype, list[Tensor | None]] = {}
 
-    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+    def self_attend(self, qkv: Projected, score: Score, layer: int) -> Tensor:
         """See `Attention.self_attend`."""
         if self.pattern.rotates:
-            q, k, v = qkv.unbind(1)
-            qkv = torch.stack((*self.pattern.rotated(q, k), v), 1)
-        return self.attend([qkv], score, layer).flatten(1)
+            q, k, v = separated(qkv)
+            qkv = (*self.pattern.rotated(q, k), v)
+        return self.attend(self._streams(qkv), score, layer).flatten(1)
 
-    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
+    def cross_attend(self, q: Tensor, keys_values: Projected | None, score: Score, layer: int) -> Tensor:
         """See `Attention.cross_attend`."""
         assert keys_values is not None
-        kv = torch.stack(keys_values, 1) if isinstance(keys_values, tuple) else keys_values
-        return self.attend([q[:, None], kv], score, layer).flatten(1)
+        return self.attend([q[:, None], *self._streams(keys_values)], score, layer).flatten(1)
+
+    def _streams(self, projected: Projected) -> list[Tensor]:
+        """Returns projections of a stream as one tensor, or as one for each if their widths differ."""
+        if isinstance(projected, Tensor):
+            return [projected]
+        if self.pattern.has_one_width:
+            return [torch.stack(projected, 1)]
+        return [each[:, None] for each in projected]
 
     def attend(self, streams: Sequence[Tensor], score: Score, layer: int) -> Tensor:
         """Attends within sentences.
 
         Args:
             streams: (N, 3, H, E), queries, keys and values of one stream; or two streams: (N, 1, H, E),
-                queries, and (S, 2, H, E), keys and values.
+                queries, and (S, 2, H, E), keys and values. If the widths differ, three: the last one is
+                (S, 1, H, Ev).
             score: the score of the layer.
             layer: index of the layer, from 0.
 
         Returns:
-            (N, 1, H, E).
+            (N, 1, H, Ev).
         """
         assert self.pattern.scale is not None
         return _attend(self, self.pattern.scale, *streams)
@@ -93,6 +104,10 @@ class PaddedAttention(Attention):
         return self._map(self.pattern.keys, [group.keys for group in self.groups], 2)
 
     @cached_property
+    def _key_map(self) -> PaddingMap:
+        return self._map(self.pattern.keys, [group.keys for group in self.groups], 1)
+
+    @cached_property
     def _joined_map(self) -> PaddingMap:
         return self._map(self.pattern.queries, [group.queries for group in self.groups], 3)
 
@@ -100,9 +115,10 @@ class PaddedAttention(Attention):
         """Yields the padding maps of the streams of `attend`."""
         if num_streams == 1:
             yield self._joined_map
+        elif num_streams == 2:
+            yield from (self.query_map, self._key_value_map)
         else:
-            yield self.query_map
-            yield self._key_value_map
+            yield from (self.query_map, self._key_map, self._key_map)
 
     def masks(self, dtype: torch.dtype) -> list[Tensor | None]:
         """Returns the mask of each group: (B * H or 1, Lq or 1, Lk), 0 or -inf; None if it would be all 0."""
@@ -181,7 +197,9 @@ def triples(streams: Sequence[Sequence[Tensor]]) -> list[Triple]:
     """Padded groups of each stream of `PaddedAttention.attend`, (P, G, L, E) → those of each group."""
     if len(streams) == 1:
         return [(group[0], group[1], group[2]) for group in streams[0]]
-    return [(query[0], key[0], key[1]) for query, key in zip(*streams, strict=True)]
+    if len(streams) == 2:
+        return [(query[0], key[0], key[1]) for query, key in zip(*streams, strict=True)]
+    return [(query[0], key[0], value[0]) for query, key, value in zip(*streams, strict=True)]
 
 
 def at_least_fp32(x: Tensor) -> Tensor:

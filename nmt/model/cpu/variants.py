@@ -1,4 +1,4 @@
-"""Attention over padded groups with other scores, encodings that act on scores, or a window.
+"""Attention over padded groups with other scores, encodings that act on scores, a window, or two widths.
 
 It takes one autograd node per group, plus the nodes of score and encoding.
 
@@ -43,11 +43,10 @@ class VariantAttention(PaddedAttention):
             rows, query_map = torch.cat(outputs), self.query_map
             # The gradient of padded queries is 0, so that they contribute 0 to all sums.
             rows = gathered(rows, query_map.to_flat, query_map.to_padded, query_map.padding)
-        length, _, *head = streams[0].shape
-        return rows.view(length, 1, *head).to(streams[0].dtype)
+        return rows.view(len(streams[0]), 1, *streams[-1].shape[2:]).to(streams[0].dtype)
 
     def _attend_in(self, number: int, padded: Triple, score: Score, layer: int) -> Tensor:
-        """Attends in a group: queries (G, Lq, E), keys and values (G, Lk, E) → (G, Lq, E)."""
+        """Attends in a group: queries (G, Lq, E), keys (G, Lk, E) and values (G, Lk, Ev) → (G, Lq, Ev)."""
         (qs, ks, vs), window = padded, self._window(self.groups[number])
         mask = self.masks(qs.dtype)[number]
         if window is None:
@@ -67,7 +66,10 @@ class VariantAttention(PaddedAttention):
     def _attend_group(
         self, inputs: Triple, mask: Tensor | None, places: tuple[Tensor, Tensor], score: Score, layer: int
     ) -> Tensor:
-        """Queries (G, Lq, E), keys and values (G, Lk, E) → (G, Lq, E); `places` are positions of both."""
+        """Queries (G, Lq, E), keys (G, Lk, E) and values (G, Lk, Ev) → (G, Lq, Ev).
+
+        `places` are the positions of the queries and of the keys.
+        """
         qs, ks, vs = inputs
         heads, positions = self.pattern.heads, self.pattern.positions
 

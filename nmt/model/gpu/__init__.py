@@ -61,6 +61,6 @@ class GpuBackend(Backend):
         """See `Backend.captures`."""
         if self.layers is None or not self.layers.is_complete:
             return False
-        width = model.config.d_model // model.config.heads
+        width, _ = model.config.head_widths  # `layers` require equal ones
         has_scale = score_class(model.config).factor(width) is not None
         return has_scale and triton_kind(self.device, torch.bfloat16, width) is not None

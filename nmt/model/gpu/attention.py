@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.model.attention import Attention, KeysValues, Pattern, Score
+from nmt.model.attention import Attention, Pattern, Projected, Score, separated
 from nmt.model.gpu.kernel import attends_right, failure, has_triton
 from nmt.runtime.streams import log
 
@@ -27,7 +27,7 @@ _WIDTHS = (16, 32, 64, 128)
 
 def attention_without_padding(pattern: Pattern, device: torch.device, dtype: torch.dtype) -> Attention | None:
     """Returns the fastest attention without padding that computes a pattern; None if there is none."""
-    if pattern.scale is None or pattern.acts_on_scores:
+    if pattern.scale is None or pattern.acts_on_scores or not pattern.has_one_width:
         return None
     kind = triton_kind(device, dtype, pattern.width)
     if kind is not None:
@@ -87,15 +87,14 @@ class FlatAttention(Attention):
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
 
-    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+    def self_attend(self, qkv: Projected, score: Score, layer: int) -> Tensor:
         """See `Attention.self_attend`."""
-        q, k, v = qkv.unbind(1)
+        q, k, v = separated(qkv)
         return self.attend(*self.pattern.rotated(q, k), v).flatten(1)
 
-    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
+    def cross_attend(self, q: Tensor, keys_values: Projected | None, score: Score, layer: int) -> Tensor:
         """See `Attention.cross_attend`."""
-        assert keys_values is not None
-        k, v = keys_values if isinstance(keys_values, tuple) else keys_values.unbind(1)
+        k, v = separated(keys_values)
         return self.attend(q, k, v).flatten(1)
 
     @abstractmethod

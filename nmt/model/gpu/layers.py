@@ -5,9 +5,9 @@ The operations between two matrix products (bias, dropout, residual connection, 
 that of the residual connection, which saves another kernel. The keys and values of all decoder layers are one
 product.
 
-Supported are the layers of the paper: post-norm, residual connections and ReLU, and no dropout in the
-feed-forward network. All other layers are computed by `nmt.model.transformer`. This module needs Triton, so
-it is imported only where the kernels are used.
+Supported are the layers of the paper: post-norm, residual connections and ReLU, heads of width D / H, and no
+dropout in the feed-forward network. All other layers are computed by `nmt.model.transformer`. This module
+needs Triton, so it is imported only where the kernels are used.
 
 Shapes: N tokens of a stream (S source tokens), D d_model, F d_ff, M width of a product; H heads, E = D / H, L
 decoder layers.
@@ -221,6 +221,8 @@ def unsupported(model: nn.Module) -> str | None:
         return f"model.activation={config.activation.value}"
     if model.decoder_layers[0].feed_forward.dropout.threshold:
         return f"model.ffn_dropout={config.ffn_dropout}"
+    if not config.splits_d_model:
+        return "model.key_width or model.value_width is not d_model / heads"
     if config.d_model > _WIDEST:
         return f"model.d_model is above {_WIDEST}"
     return None

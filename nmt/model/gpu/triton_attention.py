@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nmt.model.attention import Pattern, Score
+from nmt.model.attention import Pattern, Projected, Score
 from nmt.model.gpu import attention_kernels
 from nmt.model.gpu.attention import FlatAttention
 from nmt.model.gpu.kernel import attends_right, right
@@ -55,9 +55,10 @@ class TritonAttention(FlatAttention):
     """The kernels of nmt; see `nmt.model.gpu.attention_kernels`."""
 
     def self_attend(
-        self, qkv: Tensor, score: Score, layer: int, gradient: ProductGradient | None = None
+        self, qkv: Projected, score: Score, layer: int, gradient: ProductGradient | None = None
     ) -> Tensor:
         """See `Attention.self_attend`; receives its gradient in `gradient`, if that is given."""
+        assert isinstance(qkv, Tensor)  # the pattern has one width
         if self.pattern.rotates:
             return super().self_attend(qkv, score, layer)
         return attend_joined(qkv, self.pattern, gradient).flatten(1)

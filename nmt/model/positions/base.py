@@ -1,6 +1,7 @@
 """The interface of positional encodings, and their registry.
 
-Shapes: N tokens of a stream, B sentences, H heads, E width of a head, Lq queries, Lk keys.
+Shapes: N tokens of a stream, B sentences, H heads, E width of the queries and keys of a head, Ev of its
+values, Lq queries, Lk keys.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Shape:
         layers: number of layers of the encoder or of the decoder.
         causal: whether self-attention is causal: true in the decoder.
         scale: factor on the products of queries and keys, 1 / sqrt(E) in the paper.
+        key_width: E; 0: d_model / heads.
+        value_width: Ev; 0: d_model / heads.
     """
 
     d_model: int
@@ -39,6 +42,14 @@ class Shape:
     layers: int
     causal: bool
     scale: float
+    key_width: int = 0
+    value_width: int = 0
+
+    @property
+    def head_widths(self) -> tuple[int, int]:
+        """E and Ev."""
+        equal = self.d_model // self.heads
+        return self.key_width or equal, self.value_width or equal
 
 
 class Places:
@@ -167,7 +178,7 @@ class Positions(nn.Module, ABC):
             layer: index of the layer, from 0.
 
         Returns:
-            (B, H, Lq, E), or None.
+            (B, H, Lq, Ev), or None.
         """
         return None
 

@@ -35,11 +35,11 @@ class Rotary(Positions):
 
     def __init__(self, options: Options, shape: Shape) -> None:
         super().__init__(options, shape)
-        self._width = shape.d_model // shape.heads
+        self._width, _ = shape.head_widths
         if self._width % 2:
             raise UserError(
                 f"model.positions: rotary needs heads of an even width, not {self._width}. "
-                "Change model.heads or model.d_model."
+                "Change model.key_width, model.heads or model.d_model."
             )
         # (length, E): the cosines of each position, then its sines. Not saved with the model.
         self.register_buffer("table", self._table(256, options.base), persistent=False)
@@ -99,9 +99,9 @@ class Relative(Positions):
     def __init__(self, options: Options, shape: Shape) -> None:
         super().__init__(options, shape)
         self.clip = options.clip
-        size = shape.layers, 2 * options.clip + 1, shape.d_model // shape.heads
-        self.keys = nn.Parameter(_xavier(*size))
-        self.outputs = nn.Parameter(_xavier(*size)) if options.values else None
+        size, (width, value_width) = (shape.layers, 2 * options.clip + 1), shape.head_widths
+        self.keys = nn.Parameter(_xavier(*size, width))
+        self.outputs = nn.Parameter(_xavier(*size, value_width)) if options.values else None
 
     def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
         """See `Positions.bias`."""

@@ -39,6 +39,9 @@ VARIANTS: dict[str, ModelConfig] = {
     "gelu": replace(POST, activation=Activation.gelu),
     "silu": replace(POST, activation=Activation.silu),
     "unscaled": replace(POST, attention="dot"),
+    "wide heads": replace(POST, key_width=12, value_width=12),
+    "narrow heads, relative": replace(positions("relative", clip=3), key_width=6, value_width=6),
+    "narrow heads, rotary": replace(positions("rotary"), key_width=6, value_width=6),
     "halves": positions("sinusoidal", layout="halves"),
     "tensor2tensor": positions("sinusoidal", layout="tensor2tensor"),
     "learned": positions("learned", max_positions=100),
@@ -59,6 +62,7 @@ VARIANTS: dict[str, ModelConfig] = {
 LESS_COMMON = (
     *("untied, pre-norm", "silu", "tensor2tensor", "none", "integer", "rotary with another base"),
     *("relative without values", "t5, pre-norm", "rotary, then sinusoidal"),
+    *("narrow heads, relative", "narrow heads, rotary"),
 )
 """Variants whose parts other variants have; they are tested with the slow tests."""
 OF_MARIAN = ("as in the paper", "two vocabularies", "untied, with a bias", "gelu", "silu", "halves")
@@ -210,6 +214,10 @@ def test_halves_are_written_byte_for_byte(bundle_of: BundleOf, tmp_path: Path) -
                     replace(POST, attention_window=3),
                     "model.attention_window=3: CTranslate2 has no such window",
                 ),
+                (
+                    replace(POST, key_width=6),
+                    "model.key_width=6, model.value_width=8: CTranslate2 has one width for keys and values",
+                ),
                 (replace(POST, residual=False), "model.residual=false: CTranslate2 always has residual"),
                 (
                     replace(POST, architecture="rnn_attention", tie=Tie.all),
@@ -233,6 +241,10 @@ def test_halves_are_written_byte_for_byte(bundle_of: BundleOf, tmp_path: Path) -
                     positions("sinusoidal", layout="tensor2tensor"),
                     "model.positions.name=sinusoidal, layout=tensor2tensor, base=10000: "
                     "transformers' Marian has other",
+                ),
+                (
+                    replace(POST, key_width=9, value_width=9),
+                    "model.key_width=9, model.value_width=9: transformers' Marian has d_model / heads alone",
                 ),
                 (
                     replace(POST, attention="dot"),

@@ -55,10 +55,10 @@ def padded(pattern: Pattern, overhead: float = 60) -> Attention:
     return backend.attention(pattern, torch.float64)
 
 
-def encoding(name: str | None, causal: bool) -> Positions | None:
+def encoding(name: str | None, causal: bool, value_width: int = WIDTH) -> Positions | None:
     if name is None:
         return None
-    shape = Shape(HEADS * WIDTH, HEADS, LAYER + 1, causal, WIDTH**-0.5)
+    shape = Shape(HEADS * WIDTH, HEADS, LAYER + 1, causal, WIDTH**-0.5, value_width=value_width)
     torch.manual_seed(1)
     kind = KINDS.get(name) or POSITIONS[name]
     options = OPTIONS[name] if name in OPTIONS else kind.Options()
@@ -117,6 +117,26 @@ def test_cross_attention(score_name: str) -> None:
         fast = padded(pattern).cross_attend(q, kv, score, LAYER)
         slow = naive(q, *kv.unbind(1), pattern, score)
         assert_same_with_gradients(fast, slow, [q, kv, *learnt(score)], atol=1e-11)
+
+
+@pytest.mark.parametrize("value_width", [3, 6])
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("score_name", SCORES)
+def test_values_of_another_width(score_name: str, name: str | None, value_width: int) -> None:
+    for window, causal in ((None, True), (4, False)):
+        score, positions = score_of(score_name), encoding(name, causal, value_width)
+        rules = {"positions": positions, "window": window, "value_width": value_width}
+        pattern = pattern_of(score, LENGTHS[1], causal=causal, **rules)
+        qkv = random(24, HEADS, WIDTH), random(24, HEADS, WIDTH), random(24, HEADS, value_width)
+        fast = padded(pattern).self_attend(qkv, score, LAYER)
+        assert_same_with_gradients(
+            fast, naive(*qkv, pattern, score), [*qkv, *learnt(score, positions)], 1e-11
+        )
+    pattern = pattern_of(score, LENGTHS[1], [2, 5, 3, 1, 4], value_width=value_width)
+    keys_values = random(15, HEADS, WIDTH), random(15, HEADS, value_width)
+    fast = padded(pattern).cross_attend(qkv[0], keys_values, score, LAYER)
+    inputs = [qkv[0], *keys_values, *learnt(score)]
+    assert_same_with_gradients(fast, naive(qkv[0], *keys_values, pattern, score), inputs, 1e-11)
 
 
 @pytest.mark.parametrize("window", [None, 1, 4])

@@ -57,10 +57,15 @@ OTHERS = [
     replace(EVEN, positions=PositionsConfig("t5", {"buckets": 8}, "relative", {"clip": 2})),
     *(configured("t5", attention=score, attention_window=window)
       for score in ("dot", "additive") for window in (None, 2)),
+    configured("relative", key_width=3, value_width=5, attention_window=2),
+    configured("rotary", key_width=2, value_width=5),
+    configured("alibi", key_width=5, attention="additive"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("config", [*map(configured, NAMES), *OTHERS], ids=[*NAMES, *map(str, range(5))])
+@pytest.mark.parametrize(
+    "config", [*map(configured, NAMES), *OTHERS], ids=[*NAMES, *map(str, range(len(OTHERS)))]
+)
 @pytest.mark.parametrize("plan", [[1], [4, 1, 2], [9, 3]], ids=str)
 def test_steps_are_the_forward_pass(config: ModelConfig, plan: list[int]) -> None:
     model = build(config)
@@ -150,6 +155,9 @@ def test_encodings_of_products_refuse_an_additive_score(name: str) -> None:
 def test_options_are_checked_before_a_model_is_built() -> None:
     with pytest.raises(UserError, match="rotary needs heads of an even width, not 5"):
         Transformer.check(replace(configured("rotary"), d_model=15, heads=3))
+    with pytest.raises(UserError, match=r"even width, not 3\. Change model\.key_width, model\.heads or"):
+        Transformer.check(configured("rotary", key_width=3))
+    Transformer.check(configured("rotary", value_width=3))
     with pytest.raises(UserError, match=r"options\.buckets=7: must be a multiple of 4"):
         Transformer.check(replace(EVEN, positions=PositionsConfig("t5", {"buckets": 7})))
     with pytest.raises(UserError, match=r"options\.max_distance=16: must be between 17 and"):

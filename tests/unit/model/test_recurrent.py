@@ -170,9 +170,12 @@ def test_options_that_have_no_effect_are_listed() -> None:
         TINY, heads=1, d_ff=256, positions=PositionsConfig(name="none"), norm=Norm.post, ffn_dropout=0.0
     )
     assert ignored_options(unused) == []
-    given = replace(unused, norm=Norm.pre, positions=PositionsConfig(name="rotary"), attention_window=3)
+    given = replace(
+        unused, norm=Norm.pre, positions=PositionsConfig(name="rotary"), attention_window=3, key_width=4
+    )
     assert ignored_options(given) == [
         "model.positions.name=rotary",
+        "model.key_width=4",
         "model.attention_window=3",
         "model.norm=pre",
     ]

@@ -23,12 +23,13 @@ def test_literal_count() -> None:
     assert training_flops(config, 5, batch.twice()) == 6 * 844
 
 
+@pytest.mark.parametrize("widths", [(None, None), (4, 7)])
 @pytest.mark.parametrize("norm", Norm)
 @pytest.mark.parametrize("tie", Tie)
-def test_torch_counts_the_same_where_nothing_is_padded(norm: Norm, tie: Tie) -> None:
-    config = ModelConfig(
-        encoder_layers=2, decoder_layers=3, d_model=16, d_ff=24, heads=2, norm=norm, tie=tie, dropout=0.1
-    )
+def test_torch_counts_the_same_where_nothing_is_padded(
+    norm: Norm, tie: Tie, widths: tuple[int | None, int | None]
+) -> None:
+    config = ModelConfig(2, 3, 16, 24, 2, *widths, norm=norm, tie=tie, dropout=0.1)
     model = Transformer(config, 40, 40).train()
     batch = Batch.of([[5, 6, 7, 8]] * 6, [[9, 10]] * 6)
     with FlopCounterMode(display=False) as counter:

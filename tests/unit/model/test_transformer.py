@@ -37,8 +37,14 @@ VARIANTS = pytest.mark.parametrize(
         replace(TINY, norm=Norm.pre, residual=False),
         replace(TINY, tie=Tie.target, activation=Activation.gelu, output_bias=True),
         replace(TINY, tie=Tie.none, norm=Norm.pre, activation=Activation.silu, encoder_layers=1),
+        replace(TINY, key_width=2),
+        replace(TINY, key_width=5, value_width=3, norm=Norm.pre),
+        replace(TINY, key_width=7, value_width=7, heads=5),
     ],
-    ids=["paper", "pre", "no residual", "pre no residual", "target gelu bias", "none silu"],
+    ids=[
+        *("paper", "pre", "no residual", "pre no residual", "target gelu bias", "none silu"),
+        *("narrow keys", "narrow values", "wide heads"),
+    ],
 )
 
 
@@ -298,6 +304,20 @@ def test_presets(preset: str, vocab_size: int, expected: int) -> None:
     assert num_parameters == expected
 
 
+@pytest.mark.parametrize(("key_width", "expected"), [(16, 55_990_784), (32, 58_354_688)])
+def test_row_b_of_table_3(key_width: int, expected: int) -> None:
+    """The base model without 18 * 2 * (512 + 1) * 8 * (64 - key_width) weights of queries and keys."""
+    with torch.device("meta"):
+        model = Transformer(ModelConfig(key_width=key_width), 37_000, 37_000)
+    assert model.num_parameters == expected
+    attention = model.decoder_layers[0].cross_attention
+    assert attention.q.weight.shape == (8 * key_width, 512)
+    assert attention.kv.weight.shape == (8 * key_width + 512, 512)
+    assert attention.out.weight.shape == (512, 512)
+    assert model.decoder_layers[0].self_attention.qkv.weight.shape == (16 * key_width + 512, 512)
+    assert attention.score.scale == pytest.approx(key_width**-0.5)
+
+
 def test_every_key_of_the_presets_has_its_comment() -> None:
     for path in CONFIGS.rglob("*.yaml"):
         for line in path.read_text().splitlines():
@@ -353,6 +373,11 @@ def test_weights_start_as_they_should() -> None:
     for name, limit in limits.items():
         assert weights[name].abs().max().item() == pytest.approx(limit, rel=0.01), name
         assert weights[name].std().item() == pytest.approx(limit / 3**0.5, rel=0.03), name
+    # Fused projections of other widths begin as separate ones, too.
+    narrow = dict(Transformer(ModelConfig(1, 1, 64, 256, 4, key_width=8), 9, 9).named_parameters())
+    keys, values = narrow["decoder.0.cross_attention.kv.weight"].split([32, 64])
+    assert keys.abs().max().item() == pytest.approx((3 / 96) ** 0.5, rel=0.01)
+    assert values.abs().max().item() == pytest.approx((3 / 128) ** 0.5, rel=0.01)
     for name, weight in weights.items():
         if name.endswith("bias"):
             assert not weight.any(), name

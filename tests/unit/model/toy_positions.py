@@ -50,9 +50,9 @@ class Shaw(Positions):
 
     def __init__(self, options: object, shape: Shape) -> None:
         super().__init__(options, shape)
-        width = shape.d_model // shape.heads
+        width, value_width = shape.head_widths
         self.keys = nn.Parameter(torch.randn(shape.layers, 5, width))
-        self.outputs = nn.Parameter(torch.randn(shape.layers, 5, width))
+        self.outputs = nn.Parameter(torch.randn(shape.layers, 5, value_width))
 
     def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
         near = self.keys[layer, self._distances(query_positions, key_positions)]  # (Lq, Lk, E)
