@@ -104,6 +104,17 @@ def test_chinese_is_scored_by_character() -> None:
     assert "norm:yes|punct:yes|asian:yes" in found.signatures["ter"]
 
 
+def test_a_wrong_particle_of_korean() -> None:
+    """The figures of docs/korean.md: `ko-mecab` counts the particle, `13a` the word with it."""
+    pytest.importorskip("mecab_ko", reason="the extra ko is not installed")
+    texts = ["이 모듈이 파일을 여는 함수를 제공합니다."], [["이 모듈은 파일을 여는 함수를 제공합니다."]]
+    korean, other = (score(*texts, metrics_for(language)) for language in ("ko", "xx"))
+    assert korean["bleu"] == pytest.approx(100 * (11 / 12 * 9 / 11 * 7 / 10 * 6 / 9) ** 0.25, abs=1e-9)
+    assert other["bleu"] == pytest.approx(100 * (6 / 7 * 4 / 6 * 3 / 5 * 2 / 4) ** 0.25, abs=1e-9)
+    assert f"{korean['bleu']:.1f} {other['bleu']:.1f} {other['chrf']:.1f}" == "76.9 64.3 79.7"
+    assert "tok:ko-mecab" in korean.signatures["bleu"]
+
+
 def test_a_group_in_one_language_has_its_tokenizer() -> None:
     texts = ["我喜欢猫。", "ein Hund"], [["我喜欢狗。", "ein Hund"]]
     found = score_groups(*texts, ["a", "b"], metrics_for("de"), target_langs=["zh", "de"])
