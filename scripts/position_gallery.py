@@ -218,23 +218,25 @@ def norms() -> Figure:
 
 
 def wavelengths() -> Figure:
-    """The wavelength of every pair of dimensions, for both formulas."""
-    figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    """The wavelength of every pair of dimensions by base, and that of the authors' program."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
     width = 512
     pairs = torch.arange(width // 2, dtype=torch.float64)
-    axis.plot(pairs, 2 * math.pi * 10000 ** (2 * pairs / width), label="base^(2i/d), the paper")
-    axis.plot(
-        pairs, 2 * math.pi * 10000 ** (pairs / (width / 2 - 1)), label="base^(i/(d/2 - 1)), tensor2tensor"
-    )
-    axis.plot(pairs, 2 * math.pi * 20000 ** (2 * pairs / width), "--", label="base 20000")
-    axis.axhline(2 * math.pi, color="grey", linewidth=0.6)
-    axis.set(
-        title="wavelength of each pair of dimensions, d = 512",
-        xlabel="pair i",
-        ylabel="positions",
-        yscale="log",
-    )
-    axis.legend()
+    for base, style in ((20_000, "--"), (10_000, "-"), (100, "-.")):
+        label = f"base {base:,}" + (", the paper" if base == 10_000 else "")
+        left.plot(pairs, 2 * math.pi * base ** (2 * pairs / width), style, label=label)
+    for height, text, place in (
+        (100, "one turn in 100 positions", (165, 65)),
+        (2000 * math.pi, "0.1 rad in 100 positions", (0, 7000)),
+    ):
+        left.axhline(height, color="grey", linewidth=0.7)
+        left.annotate(text, place, fontsize=9)
+    left.set(title="wavelength, d = 512", xlabel="pair i", ylabel="positions", yscale="log")
+    left.legend(loc="lower right")
+    # On the axis at the left, this line would be hidden under that of the paper.
+    ratio = 10_000 ** (pairs / (width / 2 - 1) - 2 * pairs / width)
+    right.plot(pairs, 100 * (ratio - 1))
+    right.set(title="tensor2tensor: longer wavelengths than the paper's", xlabel="pair i", ylabel="%")
     return figure
 
 
@@ -318,7 +320,8 @@ PICTURES = (
     Picture(
         "wavelengths",
         "Wavelength of every dimension",
-        "The wavelengths form a geometric progression from 2π to nearly 10000 · 2π.",
+        "The wavelengths form a geometric progression from 2π to nearly 10000 · 2π. Those of the authors' "
+        "program are up to 3.7 % longer.",
         wavelengths,
     ),
     Picture(

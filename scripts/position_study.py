@@ -1,9 +1,9 @@
 """Measures positional encodings and what the Transformer replaced, for docs/positional_encoding.md.
 
-    python scripts/position_study.py study/                                        the estimate, part by part
-    python scripts/position_study.py study/ --run --multi30k multi30k/             everything, some 7 hours
-    python scripts/position_study.py study/ --run --parts tasks layers             these parts
-    python scripts/position_study.py study/ --report docs/                         tables and plots
+    python scripts/position_study.py study/                                the estimate, part by part
+    python scripts/position_study.py study/ --run --multi30k multi30k/     everything, 4 hours on two cores
+    python scripts/position_study.py study/ --run --parts tasks layers     these parts
+    python scripts/position_study.py study/ --report docs/                 tables and plots
 
 Each experiment writes one JSON file into `study/results/`. Those that are there are not measured again, and
 trainings resume, so the same command goes on after an interruption. Experiments whose time is measured run

@@ -108,7 +108,7 @@ def _short_captions(encoding: str, seed: int, more: Sequence[str] = (), kind: st
         return found | {"probe": position_probe(place.run, sources)}
 
     facts = {"encoder": encoding, "decoder": encoding, "seed": seed, "options": list(more)}
-    return Experiment(f"captions{kind and '-'}{kind}-{encoding}-{seed}", "captions", measure, 14, facts)
+    return Experiment(f"captions{kind and '-'}{kind}-{encoding}-{seed}", "captions", measure, 12, facts)
 
 
 def _all_captions(title: str, options: Sequence[str]) -> Experiment:
@@ -120,7 +120,7 @@ def _all_captions(title: str, options: Sequence[str]) -> Experiment:
 
     name = title.replace(", ", "-").replace(" ", "_")
     facts = {"title": title, "seed": 1, "options": list(options)}
-    return Experiment(f"captions-attention-{name}", "captions-attention", measure, 14, facts)
+    return Experiment(f"captions-attention-{name}", "captions-attention", measure, 10, facts)
 
 
 def validation(place: Place) -> tuple[list[str], list[str]]:

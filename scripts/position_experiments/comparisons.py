@@ -24,7 +24,7 @@ def attention_experiments() -> list[Experiment]:
     for score in ("scaled_dot", "dot"):
         for width in KEY_WIDTHS:
             options = [*WIDE, f"model.attention={score}", f"model.heads={256 // width}"]
-            found.append(_saturation(f"{score}-{width}", options, {"score": score, "key_width": width}, 3.0))
+            found.append(_saturation(f"{score}-{width}", options, {"score": score, "key_width": width}, 2.1))
     for title, options in {
         "8 heads": ["model.heads=8"],
         "1 head": ["model.heads=1"],
@@ -32,7 +32,7 @@ def attention_experiments() -> list[Experiment]:
     }.items():
         for task in ("copy", "reverse", "sort"):
             found.append(
-                task_experiment("attention", task, 1, ("sinusoidal",) * 2, options, minutes=3.0, title=title)
+                task_experiment("attention", task, 1, ("sinusoidal",) * 2, options, minutes=1.5, title=title)
             )
     return found
 
@@ -75,7 +75,7 @@ def recurrence_experiments() -> list[Experiment]:
             }
 
         facts = {"title": title, "options": options}
-        return Experiment(f"recurrence-{title}", "recurrence", measure, MINUTES + 3, facts, alone=True)
+        return Experiment(f"recurrence-{title}", "recurrence", measure, MINUTES + 2, facts, alone=True)
 
     return [
         run("tiny", ["training.schedule.peak=4e-3"]),
@@ -107,7 +107,7 @@ def probe_experiments() -> list[Experiment]:
 
             name = f"probe-{'with' if residual else 'without'}_residual-{encoding}"
             facts = {"residual": residual, "encoder": encoding}
-            found.append(Experiment(name, "probe", measure, 2.0, facts))
+            found.append(Experiment(name, "probe", measure, 0.8, facts))
     return found
 
 

@@ -32,9 +32,11 @@ LABELS: Mapping[str, str] = {
     "distance": "거리",
     "an embedding of variance 1": "분산이 1인 임베딩",
     "norm": "노름",
-    "base^(2i/d), the paper": "base^(2i/d), 논문",
-    "base 20000": "밑 20000",
-    "wavelength of each pair of dimensions": "각 차원 쌍의 파장",
+    "the paper": "논문",
+    "wavelength": "파장",
+    "one turn in 100 positions": "위치 100개에 한 바퀴",
+    "0.1 rad in 100 positions": "위치 100개에 0.1라디안",
+    "tensor2tensor: longer wavelengths than the paper's": "tensor2tensor: 논문보다 긴 파장",
     "pair i": "쌍 i",
     "positions": "위치의 수",
     "dimensions 2 and 3: a circle": "차원 2와 3: 원",
@@ -78,6 +80,7 @@ LABELS: Mapping[str, str] = {
 PATTERNS: Mapping[str, str] = {
     r"(\d+) heads?": r"헤드 \1개",
     r"head (\d+)": r"\1번 헤드",
+    r"base ([\d,]+)": r"밑 \1",
     r"bit (\d+) of the position": r"위치의 비트 \1",
     r"wave of length (\d+)": r"파장이 \1인 사인파",
     r"norm of what is added, d = (\d+)": r"더하는 값의 노름, d = \1",
@@ -102,7 +105,11 @@ PICTURES: Mapping[str, tuple[str, str]] = {
         "위치에 따른 노름",
         "사인파의 노름은 어느 위치에서나 √(d/2)이다. 정수는 끝없이 커져서 단어의 임베딩을 덮어 버린다.",
     ),
-    "wavelengths": ("각 차원의 파장", "파장은 2π에서 10000 · 2π 가까이까지 등비수열로 늘어난다."),
+    "wavelengths": (
+        "각 차원의 파장",
+        "파장은 2π에서 10000 · 2π 가까이까지 등비수열로 늘어난다. "
+        "저자들이 공개한 프로그램의 파장은 최대 3.7 % 길다.",
+    ),
     "circle_and_curve": (
         "두 차원에서는 원, 세 차원에서는 곡선",
         "차원 한 쌍은 원 위의 한 점이다. 위치가 k만큼 나아가면 정해진 각만큼 회전한다.",

@@ -80,7 +80,7 @@ def experiments() -> list[Experiment]:
             f"layers-{kind}-{width}",
             "layers",
             _timing(kind, width),
-            1.0,
+            0.4,
             {"kind": kind, "width": width},
             alone=True,
         )

@@ -180,7 +180,7 @@ def caption_concatenated_table(records: Sequence[Record]) -> Sequence[Row]:
 
 
 def saturation_table(records: Sequence[Record]) -> Sequence[Row]:
-    """Saturation of the softmax and gradients, by the width of the keys."""
+    """Saturation of the softmax and ratios of gradients, by the width of the keys."""
     rows = []
     for width in comparisons.KEY_WIDTHS:
         row = [str(width)]
@@ -190,10 +190,11 @@ def saturation_table(records: Sequence[Record]) -> Sequence[Row]:
                 row += [
                     f"{before['largest']:.2f}",
                     f"{before['gradient']:.2f}",
+                    f"{after['gradient']:.2f}",
                     f"{100 * after['saturated']:.0f}",
                     f"{accuracy(TRAINED)(each):.0f}",
                 ]
-        rows.append(row + ["–"] * (9 - len(row)))
+        rows.append(row + ["–"] * (11 - len(row)))
     return rows
 
 
@@ -280,12 +281,15 @@ def probe_table(records: Sequence[Record]) -> Sequence[Row]:
 
 
 def permutation_table(records: Sequence[Record]) -> Sequence[Row]:
-    """Difference of the encoder's outputs if the source is permuted."""
+    """Difference of the encoder's outputs if the source is permuted, by task, the largest of the seeds."""
     rows = []
     for encoding in ENCODINGS:
-        those = chosen(records, part="tasks", task="sort", encoder=encoding)
-        largest = max((each["permutation"] for each in those), default=math.nan)
-        rows.append([f"`{encoding}`", f"{largest:.1e}" if largest < 1e-3 else f"{largest:.2f}"])
+        row = [f"`{encoding}`"]
+        for task in symbols.TASKS:
+            those = chosen(records, part="tasks", task=task, encoder=encoding)
+            largest = max((each["permutation"] for each in those), default=math.nan)
+            row.append(f"{largest:.1e}" if largest < 1e-3 else f"{largest:.2f}")
+        rows.append(row)
     return rows
 
 

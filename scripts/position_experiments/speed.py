@@ -39,7 +39,7 @@ def experiments() -> list[Experiment]:
             f"speed-{shape}-{encoding}",
             "speed",
             partial(_measure, shape, encoding),
-            0.3 if shape == "tiny" else 1.2,
+            0.1 if shape == "tiny" else 0.8,
             {"shape": shape, "encoder": encoding},
             alone=True,
         )

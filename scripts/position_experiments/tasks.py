@@ -88,7 +88,7 @@ def task_experiment(
     pair: tuple[str, str],
     more: Sequence[str] = (),
     *,
-    minutes: float = 1.8,
+    minutes: float = 0.8,
     title: str = "",
 ) -> Experiment:
     """Returns the experiment that trains on a task and tests the model.
