@@ -13,8 +13,8 @@ from nmt.model import Seq2Seq, build_model
 from nmt.model.gpu.half_weights import HalfWeights
 from nmt.runtime.seeds import mix
 from nmt.training.processes.ranks import Ranks
+from nmt.training.update.gradients import FlatGradients
 from nmt.training.update.loss import training_loss
-from nmt.training.update.optimizer import FlatGradients
 from nmt.training.update.parallel import BucketedExchange, Parallel
 
 ALONE = Ranks(0, 1, torch.device("cpu"))

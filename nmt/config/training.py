@@ -61,9 +61,10 @@ class Average(Enum):
 class OptimizerConfig(Section, key="training.optimizer."):
     """The optimizer, by the name that `nmt.training.update.optimizer` registers."""
 
-    name: str = registered_name("adam", "adam", "adamw")
-    """`adam` (section 5.3 of the paper), `adamw` (decoupled weight decay), or an optimizer of a plugin. Only
-    `adam` and `adamw` use the next four options."""
+    name: str = registered_name("adam", "adam", "adamw", "muon")
+    """`adam` (section 5.3 of the paper), `adamw` (decoupled weight decay), `muon` (orthogonal steps of the
+    matrices in the layers, Adam for all other weights), or an optimizer of a plugin. Only the first three use
+    the next four options."""
     beta1: float = bounded(0.9, decay())
     """Decay of the running mean of gradients."""
     beta2: float = bounded(0.98, decay())
@@ -73,7 +74,8 @@ class OptimizerConfig(Section, key="training.optimizer."):
     weight_decay: float = bounded(0.0, between(0, 100))
     """Weight decay coefficient. 0: none."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Options of an optimizer of a plugin. Its class has their types and defaults."""
+    """Options of `muon` (`momentum`, `row_decay`, `adam_rate`), or of an optimizer of a plugin. Its class has
+    their types and defaults."""
 
 
 @dataclass

@@ -290,7 +290,7 @@ class RecurrentDecoder(nn.Module, ABC):
         self.units = nn.ModuleList(
             _CELLS[cell](2 * d_model if number == 0 else d_model, d_model) for number in range(layers)
         )
-        self.initial = Linear(d_model // 2, layers * d_model)
+        self.initial = Linear(d_model // 2, [d_model] * layers)
 
     def forward(self, embedded: Tensor, memory: Memory, sizes: Tensor) -> Tensor:
         """Decodes with teacher forcing, step by step.

@@ -73,11 +73,14 @@ class Linear(nn.Linear):
     in a model too, but then autocast converts its weights for every micro-batch.
 
     Attributes:
+        stacked: the rows of each matrix in the weight, which may stack several.
         copies: copies of weight and bias (None without bias), used in training mode; None: there are none.
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
-        super().__init__(in_features, out_features, bias)
+    def __init__(self, in_features: int, out_features: int | Sequence[int], bias: bool = True) -> None:
+        stacked = [out_features] if isinstance(out_features, int) else list(out_features)
+        super().__init__(in_features, sum(stacked), bias)
+        self.stacked = stacked
         self.copies: tuple[Tensor, Tensor | None] | None = None
 
     def forward(self, input: Tensor) -> Tensor:

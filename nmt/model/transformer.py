@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -281,8 +282,6 @@ class Transformer(Seq2Seq):
         1. The projections to queries, keys and values have the gain 1/sqrt(2), as in fairseq and
         `torch.nn.MultiheadAttention`: with post-norm, the loss then falls clearly faster at the start.
         """
-        keys, values = (self.config.heads * width for width in self.config.head_widths)
-        sizes = {"q": [keys], "kv": [keys, values], "qkv": [keys, keys, values]}
         for name, parameter in self.named_parameters():
             if name.startswith(("encoder_positions.", "decoder_positions.")) or ".score." in name:
                 continue  # their constructors initialise these
@@ -291,8 +290,8 @@ class Transformer(Seq2Seq):
             elif parameter.dim() == 2:
                 projection = "attention" in name and not name.endswith("out.weight")
                 # A fused matrix is initialised part by part, as if its parts were separate matrices.
-                parts = sizes.get(name.split(".")[-2:][0]) if projection else None
-                for part in torch.split(parameter, parts or len(parameter)):
+                owner = cast(Linear, self.get_submodule(name.rpartition(".")[0]))
+                for part in torch.split(parameter, owner.stacked):
                     nn.init.xavier_uniform_(part, gain=2**-0.5 if projection else 1.0)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -388,7 +387,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads, self.number = config.heads, number
         self.widths = (config.head_widths[0], *config.head_widths)
-        self.qkv = Linear(config.d_model, self.heads * sum(self.widths))
+        self.qkv = Linear(config.d_model, [self.heads * width for width in self.widths])
         self.out = Linear(self.heads * self.widths[-1], config.d_model)
         self.score = build_score(config)
 
@@ -407,7 +406,7 @@ class CrossAttention(nn.Module):
         self.heads, self.number = config.heads, number
         self.widths = config.head_widths
         self.q = Linear(config.d_model, self.heads * self.widths[0])
-        self.kv = Linear(config.d_model, self.heads * sum(self.widths))
+        self.kv = Linear(config.d_model, [self.heads * width for width in self.widths])
         self.out = Linear(self.heads * self.widths[-1], config.d_model)
         self.score = build_score(config)
 

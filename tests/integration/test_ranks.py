@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +142,11 @@ def test_a_run_goes_on_with_another_number_of_processes(
 
 
 @pytest.mark.slow
-def test_a_run_changes_between_whole_and_sharded(data: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"micro_batches": 2, "checkpoint_every": 5, "optimizer": STEADY}
+@pytest.mark.parametrize("optimizer", [STEADY, replace(STEADY, name="muon")], ids=["adam", "muon"])
+def test_a_run_changes_between_whole_and_sharded(
+    optimizer: OptimizerConfig, data: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"micro_batches": 2, "checkpoint_every": 5, "optimizer": optimizer}
     for max_updates, sharding in ((5, Sharding.full), (10, Sharding.none), (15, Sharding.full)):
         config = toy_config(
             data, tmp_path / "run", devices="2", max_updates=max_updates, sharding=sharding, **options

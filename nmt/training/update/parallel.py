@@ -19,13 +19,8 @@ from nmt.bundle import load_weights
 from nmt.config import Kernel, Sharding, TrainingConfig
 from nmt.model import Seq2Seq, put_on
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.optimizer import (
-    Adam,
-    FlatGradients,
-    StartPenalty,
-    build_optimizer,
-    trained_parameters,
-)
+from nmt.training.update.gradients import FlatGradients, StartPenalty
+from nmt.training.update.optimizer import Adam, build_optimizer, trained_parameters
 from nmt.training.update.precision import exchange_dtype, product_dtype
 
 State: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor]]

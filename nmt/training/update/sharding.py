@@ -17,7 +17,8 @@ from nmt.bundle import load_weights
 from nmt.config import TrainingConfig
 from nmt.model import ModelOutput, Seq2Seq, as_output, backend_of, put_on
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.optimizer import StartPenalty, build_optimizer, trained_parameters
+from nmt.training.update.gradients import StartPenalty
+from nmt.training.update.optimizer import build_optimizer, trained_parameters
 from nmt.training.update.precision import exchange_dtype
 
 

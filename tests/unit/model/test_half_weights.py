@@ -11,7 +11,7 @@ from nmt.config import Tie
 from nmt.data.batches.batching import Batch
 from nmt.model import MODELS, Transformer
 from nmt.model.gpu.half_weights import HalfWeights
-from nmt.training.update.optimizer import FlatGradients
+from nmt.training.update.gradients import FlatGradients
 
 
 @pytest.mark.parametrize("tie", list(Tie))

@@ -17,8 +17,9 @@ from nmt.model import Seq2Seq
 from nmt.model.gpu.half_weights import HalfWeights
 from nmt.training.state.warm_start import freeze
 from nmt.training.update.ema import RunningMean
+from nmt.training.update.gradients import FlatGradients
 from nmt.training.update.loss import training_loss
-from nmt.training.update.optimizer import FlatGradients, trained_parameters
+from nmt.training.update.optimizer import trained_parameters
 from nmt.training.update.parallel import BucketedExchange, Parallel, Replicated
 from nmt.training.update.sharding import Sharded
 

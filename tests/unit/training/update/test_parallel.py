@@ -21,7 +21,8 @@ from nmt.errors import UserError
 from nmt.model.gpu.half_weights import HalfWeights
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update import parallel as module
-from nmt.training.update.optimizer import OPTIMIZERS, FlatGradients
+from nmt.training.update.gradients import FlatGradients
+from nmt.training.update.optimizer import OPTIMIZERS
 from nmt.training.update.parallel import BucketedExchange, Parallel, Replicated, State, spread
 from nmt.training.update.sharding import Sharded
 
@@ -99,10 +100,11 @@ def test_the_sharded_step_reads_no_value_on_the_host() -> None:
     assert counts["_fused_adam_"] == 1 and counts["linalg_vector_norm"] == 0
 
 
+@pytest.mark.parametrize("name", ["momentum", "muon"])
 @pytest.mark.parametrize("always", [True, False])
-def test_an_optimizer_of_a_plugin_is_sharded_too(always: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_optimizers_are_sharded_too(always: bool, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPTIMIZERS, "momentum", Momentum)
-    monkeypatch.setattr(OPTIONS, "optimizer", OptimizerConfig(name="momentum"))
+    monkeypatch.setattr(OPTIONS, "optimizer", OptimizerConfig(name=name))
     _, twin = updated(replicated(), 1, 2)
     _, state = updated(sharded(always=always), 1, 2)
     assert_alike(state, twin)

@@ -6,7 +6,7 @@ import gc
 import math
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_optimizer import NobodyReads
 from torch import Tensor
 
 import nmt.model.gpu.graphs as captured
@@ -189,8 +188,8 @@ def test_what_is_no_number(objective: float, norm: float, finite: bool) -> None:
         assert not finite or check.factor.item() == 1 / 5
 
 
-def test_the_judgement_makes_nobody_wait() -> None:
+def test_the_judgement_makes_nobody_wait(nobody_reads: AbstractContextManager[object]) -> None:
     sums: Tensor = torch.tensor([7.0, 5.0, 3.0])
-    with NobodyReads():
+    with nobody_reads:
         check = UpdateCheck(sums, sums[0], sums[1], 1.0, 1.0)
     assert check.read() == ([7.0, 5.0], 0.6, True)
