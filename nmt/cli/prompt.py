@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nmt.cli.formats import Lines, Request, TranslateRequests
 from nmt.config import TranslateConfig
 from nmt.config.checks import shortened
+from nmt.documents.rows import Lines, Request, TranslateRequests
 from nmt.errors import UserError
 from nmt.options.arguments import one_line
 from nmt.runtime.files import cache_folder

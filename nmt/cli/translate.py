@@ -15,6 +15,9 @@ decoding.samples=N each input line gives N output lines, best first: NUMBER<TAB>
 number is that of the input line, from 1. If there are fewer than N translations, the remaining lines have the
 score -inf and no text.
 
+A file is translated in its own format, by its name: HTML, XLIFF, TMX, PO, SubRip and WebVTT. Segments without
+a translation get one, tags stay, and all else is left as it is. format=text translates the lines of any file.
+
 format=jsonl reads and writes JSON Lines: {"text": ..., "prefix": ..., "constraints": [...], "tag": ...} gives
 {"translation": ..., "score": ...}, "nbest" for several translations, and "parts" for several sentences.
 column=2 translates the second column of tab-separated values and appends the translation; column=NAME that of
@@ -35,7 +38,6 @@ import contextlib
 import gc
 import itertools
 import os
-import stat
 import sys
 import threading
 import time
@@ -45,26 +47,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from nmt.cli.app import run
-from nmt.cli.formats import (
-    Column,
-    Format,
-    Lines,
-    Request,
-    TranslateRequests,
-    format_of,
-    without_added_words,
-)
+from nmt.cli.input_files import head_of_input, open_rows, whole_input
 from nmt.cli.prompt import Settings, converse
 from nmt.config import TranslateConfig, folders
 from nmt.data.corpora.opening import COMPRESSED
-from nmt.data.corpora.text import read_lines
+from nmt.decoding.markup import can_align, translated_without_tags
 from nmt.decoding.terminology import Terms, configured_terms
 from nmt.decoding.translation import log_numbers, log_problems, pharaoh, problems
+from nmt.documents.files import DocumentFormat, format_of
+from nmt.documents.pair import Pair
+from nmt.documents.rows import Format, Lines, Request, TranslateRequests, without_added_words
 from nmt.errors import UserError
 from nmt.runtime.closable_queue import ClosableQueue
 from nmt.runtime.files import expanded, require_writable, stat_or_none, written
 from nmt.runtime.machine import available_cores
-from nmt.runtime.os_errors import read_errors, write_errors
+from nmt.runtime.os_errors import write_errors
 from nmt.runtime.streams import log, product, progress
 
 if TYPE_CHECKING:
@@ -80,13 +77,17 @@ WINDOW = 16
 
 def translate(config: TranslateConfig) -> None:
     """Translates as `config` says. Raises `UserError` if the model, the input or the output can't be used."""
-    form = format_of(config)  # reports contradictory options before the model is loaded
-    lines, total = _open_input(config, form)
-    _check_output(config)
-    is_prompt = config.input is None and config.output is None and sys.stdin.isatty()
+    form = format_of(
+        config, lambda: head_of_input(config)
+    )  # reports contradictory options before the model is loaded
+    is_prompt = config.input is None and config.output is None and _is_terminal()
     if is_prompt and not isinstance(form, Lines):
-        given = "format=jsonl" if config.column is None else f"column={config.column}"
+        given = f"format={config.format}" if config.column is None else f"column={config.column}"
         raise UserError(f"{given}: the prompt reads plain text. Give input=FILE, or a pipe.")
+    is_whole = isinstance(form, DocumentFormat)
+    content = whole_input(config) if is_whole else b""
+    lines, total = ((), 0) if is_whole else open_rows(config, form)
+    _check_output(config)
     if config.attention is not None:
         _check_attention(config, is_prompt)
     terms = configured_terms(config)
@@ -109,8 +110,11 @@ def translate(config: TranslateConfig) -> None:
             converse(translate_with, config, report)
     else:
         translate_all = translation_of_requests(
-            translator, terms, alignments=alignments, scores=form.has_scores
+            translator, terms, alignments=alignments, scores=form.has_scores, markup=is_whole
         )
+        if isinstance(form, DocumentFormat):
+            lines = form.open(content, config.input or "standard input", Pair(*translator.languages))
+            total = len(lines)
         pairs: list[tuple[str, str]] = []
         if config.attention is not None:
             translate_all = _noted(translate_all, pairs)
@@ -119,6 +123,10 @@ def translate(config: TranslateConfig) -> None:
             filter_lines(translate_all, form, window, lines, total, out, links)
         if config.attention is not None:
             _write_attention(config.attention, translator, pairs)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def main() -> None:
@@ -151,24 +159,33 @@ def translation_of_requests(
     alignments: bool,
     attention: bool = False,
     scores: bool = True,
+    markup: bool = False,
 ) -> TranslateRequests:
-    """Returns a function that translates requests; the flags are those of `Translator.translate`.
+    """Returns a function that translates requests; the other flags are those of `Translator.translate`.
 
-    `terms` returns the constraints of a sentence; None: there are none.
+    `terms` returns the constraints of a sentence; None: there are none. `markup`: the tags of lines must be
+    tags in their translations.
     """
 
     def translate_all(requests: Sequence[Request]) -> list[Translation]:
         prefixes = [request.prefix for request in requests]
         phrases = [request.constraints for request in requests]
-        return translator.translate(
-            [request.text for request in requests],
-            prefixes=prefixes if any(prefixes) else None,
-            terms=phrases if any(phrases) else None,
-            terminology=terms,
-            alignments=alignments,
-            attention=attention,
-            scores=scores,
-        )
+
+        def translate_lines(lines: Sequence[str], alignments: bool) -> list[Translation]:
+            return translator.translate(
+                lines,
+                prefixes=prefixes if any(prefixes) else None,
+                terms=phrases if any(phrases) else None,
+                terminology=terms,
+                alignments=alignments,
+                attention=attention,
+                scores=scores,
+            )
+
+        texts = [request.text for request in requests]
+        if markup and not translator.has_placeholders:
+            return translated_without_tags(translate_lines, texts, aligned=can_align(translator))
+        return translate_lines(texts, alignments)
 
     return translate_all
 
@@ -261,6 +278,7 @@ def filter_lines(
                 log_problems(translation, num_lines)
                 if translation.numbers:
                     with_numbers.append(num_lines)
+        out.write(form.end())
         out.flush()
     log_numbers(with_numbers, num_lines)
     seconds = time.monotonic() - start
@@ -304,82 +322,6 @@ def formatted_alignments(translation: Translation, config: TranslateConfig, requ
     ]
     lines += [""] * (config.decoding.num_results - len(lines))
     return "".join(f"{line}\n" for line in lines).encode()
-
-
-# Input and output
-
-
-def _open_input(config: TranslateConfig, form: Format) -> tuple[Iterable[str], int | None]:
-    """Returns the lines and their number; the number is None if the input is not a regular file.
-
-    A file is read twice, so that an error in its last line is found before hours of translating.
-    """
-
-    def count(lines: Iterable[str]) -> int:
-        number = 0
-        for number, line in enumerate(form.rows(lines), 1):
-            if isinstance(form, Column):  # the other formats accept every line
-                form.read(line, number)
-        return number
-
-    if config.input is None:
-        if sys.stdin is None:
-            raise UserError("standard input: is closed. Give input=FILE.")
-        descriptor = sys.stdin.fileno()
-        total = None
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise UserError("standard input: is a folder. Give input=FILE, or a file after <.")
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            start = os.lseek(descriptor, 0, os.SEEK_CUR)
-            total = count(standard_input(descriptor))
-            os.lseek(descriptor, start, os.SEEK_SET)
-        return form.rows(standard_input(descriptor)), total
-    path = expanded(config.input)
-    with read_errors(path):
-        if not path.exists():
-            raise UserError(f"input={config.input}: there is no such file (looked at {path.absolute()}).")
-        if path.is_dir():
-            raise UserError(f"input={config.input}: is a folder. Give a file.")
-        return form.rows(read_lines(path)), count(read_lines(path)) if path.is_file() else None
-
-
-def standard_input(descriptor: int) -> Iterator[str]:
-    r"""Yields lines as they arrive. Only `\n` and `\r\n` end a line.
-
-    The file descriptor is read without a buffered file object, whose lock would block the exit of the program
-    while a thread waits for input.
-
-    Raises:
-        UserError: a line is not UTF-8.
-    """
-    number = 0
-    for number, line in enumerate(_byte_lines(descriptor), start=1):
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        try:
-            yield line.removesuffix(b"\r").decode()
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"standard input, line {number}: not valid UTF-8 (byte 0x{line[error.start]:02x}). "
-                "Convert it first, for example with iconv."
-            ) from None
-
-
-def _read(descriptor: int) -> bytes:
-    with read_errors(Path("standard input")):
-        return os.read(descriptor, 1 << 16)
-
-
-def _byte_lines(descriptor: int) -> Iterator[bytes]:
-    begun: list[bytes] = []  # parts of a line whose end has not been read
-    while chunk := _read(descriptor):
-        first, *others = chunk.split(b"\n")
-        begun.append(first)
-        for other in others:
-            yield b"".join(begun)
-            begun = [other]
-    if last := b"".join(begun):
-        yield last
 
 
 def _check_output(config: TranslateConfig) -> None:

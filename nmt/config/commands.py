@@ -117,6 +117,10 @@ def folders(key: str, value: Any, kind: str = "folder") -> list[str]:
     return [str(one) for one in given]
 
 
+FORMATS = ("auto", "text", "tsv", "csv", "jsonl", "json", "html", "xliff", "tmx", "po", "srt", "vtt")
+"""The values of `format` of `nmt-translate`."""
+
+
 @dataclass
 class TranslateConfig(Section):
     """Options of `nmt-translate`: a model, and where text is read and written."""
@@ -134,8 +138,12 @@ class TranslateConfig(Section):
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.encodings]`. They register parts of the model,
     search processors and metrics. See docs/extending.md."""
-    format: str = "text"
-    """Format of input and output: `text`, `csv`, or `jsonl` (JSON Lines); see docs/translating.md."""
+    format: str = "auto"
+    """Format of input and output: `text`, `tsv`, `csv`, `jsonl` (JSON Lines), `json` (one list), `html`,
+    `xliff`, `tmx`, `po`, `srt` or `vtt`; see docs/translating.md. `auto`: by the name of the input file, or
+    else its content; a stream is `text`."""
+    delimiter: str | None = None
+    """Delimiter of `format=csv`, one character or `tab`. null: the one that the first lines show."""
     column: Any = None
     """Column to translate, of tab-separated values or of CSV: its number, counted from 1, or its name in the
     first line. The translation is appended as the last column. null: the whole line."""
@@ -166,8 +174,14 @@ class TranslateConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.format not in ("text", "csv", "jsonl"):
-            raise UserError(f"format={shortened(self.format)}: must be text, csv or jsonl.")
+        if self.format not in FORMATS:
+            raise UserError(
+                f"format={shortened(self.format)}: must be {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."
+            )
+        if self.delimiter == "tab":
+            self.delimiter = "\t"
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise UserError(f"delimiter={shortened(self.delimiter)}: must be one character, or tab.")
         column = self.column
         if isinstance(column, str) and column.isdecimal():
             self.column = column = int(column[:9])

@@ -72,6 +72,11 @@ class Translator:
         """Whether the model copies URLs, tags and variables by placeholders."""
         return self._placeholders.enabled
 
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """The codes of the source and the target language; None: unknown."""
+        return (None, None) if self._facts is None else (self._facts.source_lang, self._facts.target_lang)
+
     def with_options(self, config: DecodingConfig) -> Translator:
         """Returns a translator with other options, but the same `mbr`, and the same models, not loaded again.
 

@@ -23,9 +23,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nmt.config import ServeConfig
 from nmt.decoding.translation import ScoredText, Translation
+from nmt.documents.files import SUFFIXES
+from nmt.errors import UserError
 from nmt.serving.bodies import read_fields
 from nmt.serving.documentation import PAGE_HEADERS, description, documentation, read_template
-from nmt.serving.documents import FORMATS, FileRequest, TranslatedFiles, read_file
+from nmt.serving.documents import FileRequest, TranslatedFiles, read_file
 from nmt.serving.metrics import VANISHED, Metrics
 from nmt.serving.refusals import Refusal
 from nmt.serving.requests import TranslateRequest, answer, read_request, read_text
@@ -77,6 +79,8 @@ class App:
         self._url = (config.public_url or "").rstrip("/")
         if self._url:
             openapi["servers"] = [{"url": self._url}]
+        languages = service.first_languages()
+        target = languages["target"]["code"]
         settings = {
             "apiKeys": key is not None,
             "keyRequired": key is not None,
@@ -86,8 +90,8 @@ class App:
             "frontendTimeout": _FRONTEND_MS,
             "suggestions": False,
             "filesTranslation": True,
-            "supportedFilesFormat": [*FORMATS],
-            "language": service.first_languages(),
+            "supportedFilesFormat": [*SUFFIXES],
+            "language": languages,
         }
         page, docs = read_template("page.html"), documentation(openapi)
         answers: dict[str, Callable[[], Response]] = {
@@ -109,7 +113,7 @@ class App:
             routes=[
                 self._posted("/translate", lambda fields: read_request(fields, limits), self._translate),
                 self._posted(
-                    "/translate_file", lambda fields: read_file(fields, limits), self._translate_file
+                    "/translate_file", lambda fields: read_file(fields, limits, target), self._translate_file
                 ),
                 self._posted("/detect", read_text, self._detect),
                 self._posted("/suggest", lambda fields: None, self._suggest),
@@ -129,8 +133,11 @@ class App:
 
     async def _translate_file(self, request: Request, parsed: FileRequest) -> Response:
         results, _ = await self._translations(request, parsed.request)
-        text = answer(parsed.request, results)["translatedText"]
-        path = f"/download_file/{self._files.add(parsed.name, text)}"
+        try:
+            content = await asyncio.to_thread(parsed.file.written, results)
+        except UserError as error:
+            raise HTTPException(400, str(error)) from None
+        path = f"/download_file/{self._files.add(parsed.name, content)}"
         host = request.headers.get("host", "")
         url = self._url or (f"http://{host}" if _HOST.fullmatch(host) else "")
         return _json({"translatedFileUrl": url + path})

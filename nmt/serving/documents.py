@@ -4,59 +4,68 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from nmt.config import TranslateConfig
 from nmt.config.serving import LimitsConfig
+from nmt.documents.files import FILE_FORMATS, SUFFIXES, OpenFile, format_of_file, head_text, open_file
+from nmt.documents.pair import Pair
+from nmt.documents.text import Text
+from nmt.errors import UserError
 from nmt.serving.bodies import UploadedFile
-from nmt.serving.html import HtmlText
 from nmt.serving.refusals import Refusal, missing
-from nmt.serving.requests import Lines, Text, TranslateRequest, read_texts
+from nmt.serving.requests import TranslateRequest, is_auto, request_of, text_of
 
-FORMATS: Mapping[str, Callable[[str], Lines]] = {
-    ".txt": Text.of,
-    ".srt": Text.of,
-    ".html": HtmlText.of,
-    ".htm": HtmlText.of,
-}
-"""The end of a name → the division of such a text into lines. Another format is one more row."""
 _SECONDS = 600.0  # for which a file is retained
 
 
 @dataclass(frozen=True)
 class FileRequest:
-    """A file to translate: its name, and its text as the only one of a request."""
+    """A file to translate: its name, and its lines as the only text of a request."""
 
     name: str
+    file: OpenFile
     request: TranslateRequest
 
 
-def read_file(fields: Mapping[str, Any], limits: LimitsConfig) -> FileRequest:
+def read_file(fields: Mapping[str, Any], limits: LimitsConfig, target: str) -> FileRequest:
     """Returns a checked request to translate the field `file` of a multipart form.
 
+    `target` is the target language if the form has none.
+
     Raises:
-        HTTPException: the file is missing, has another format or is not UTF-8 (400), or is too long (413).
+        HTTPException: the file is missing, has another format or is malformed (400), or is too long (413).
     """
-    file = fields.get("file")
-    if not isinstance(file, UploadedFile):
+    upload = fields.get("file")
+    if not isinstance(upload, UploadedFile):
         raise missing("file")
-    if not file.name:
+    if not upload.name:
         raise Refusal(400, "Invalid request: empty file", "file: has no name.")
-    name = PurePath(file.name.replace("\\", "/")).name
-    ending = PurePath(name).suffix.lower()
-    if ending not in FORMATS:
-        hint = f"file: its name must end in one of {', '.join(FORMATS)}."
+    name = PurePath(upload.name.replace("\\", "/")).name
+    form = format_of_file(name, lambda: head_text(upload.content))
+    if form is None:
+        hint = f"file: its name must end in one of {', '.join(SUFFIXES)}."
         raise Refusal(400, "Invalid request: file format not supported", hint)
+    source, is_table = text_of(fields, "source"), form in ("tsv", "csv")
+    languages = Pair(
+        None if source is None or is_auto(source) else source, text_of(fields, "target") or target
+    )
+    column, key = text_of(fields, "column"), text_of(fields, "key") or "text"
+    if is_table and column is None:
+        raise missing("column", "column: the number or the name of the column to translate.")
     try:
-        text = file.content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise HTTPException(400, "file: is not valid UTF-8.") from None
-    is_html = FORMATS[ending] is HtmlText.of
-    return FileRequest(name, read_texts([text], FORMATS[ending], fields, limits, markup=is_html))
+        config = TranslateConfig("", format=form, column=column, key=key)
+        file = open_file(upload.content, name, config, languages)
+    except UserError as error:
+        raise HTTPException(400, str(error)) from None
+    text = Text(file.lines, [""] * len(file.lines))
+    request = request_of([text], sum(map(len, file.lines)), fields, limits, markup=form in FILE_FORMATS)
+    return FileRequest(name, file, request)
 
 
 class TranslatedFiles:
@@ -66,9 +75,8 @@ class TranslatedFiles:
         self._max_bytes, self._num_bytes = max_bytes, 0
         self._files: dict[str, tuple[float, str, bytes]] = {}  # the oldest first
 
-    def add(self, name: str, text: str) -> str:
+    def add(self, name: str, content: bytes) -> str:
         """Adds a file, and returns the key with which clients fetch it."""
-        content = text.encode()
         self._num_bytes += len(content)
         key = secrets.token_urlsafe(16)
         self._files[key] = time.monotonic(), name, content

@@ -5,63 +5,29 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 
 from nmt.config.serving import LimitsConfig
 from nmt.copying.strings import TAG
 from nmt.decoding.translation import problems
-from nmt.serving.html import HtmlText
+from nmt.documents.html import read_html
+from nmt.documents.text import Document, Text
 from nmt.serving.refusals import Refusal, missing
 from nmt.serving.served_models import SearchOptions
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import ScoredText, Translation
 
+AUTO = "auto"
+"""The source language of a request that leaves the choice to the server."""
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
-_LINE_END = re.compile(r"(\r?\n|<br />)")
 _MOST_TERMS, _LONGEST_TERM = 1000, 200
 _SAMPLE = 1000  # characters from which a language is detected
 _SAMPLE_LINES = 50
-
-
-@dataclass(frozen=True)
-class Text:
-    r"""A text as lines without their ends, one or more; only `\n`, `\r\n` and `<br />` end a line.
-
-    Subtitle Edit writes `<br />` in texts. `ends` has the end of each line; the last one may be empty.
-    """
-
-    lines: Sequence[str]
-    ends: Sequence[str]
-
-    @classmethod
-    def of(cls, text: str) -> Text:
-        """Splits a text into lines."""
-        parts = _LINE_END.split(text)
-        last = parts[-1].removesuffix("\r")
-        return cls([*parts[:-1:2], last], [*parts[1::2], parts[-1][len(last) :]])
-
-    def joined(self, lines: Sequence[str]) -> str:
-        """Returns other lines, such as translations, with the line ends of this text."""
-        return "".join(line + end for line, end in zip(lines, self.ends, strict=True))
-
-
-class Lines(Protocol):
-    """A text as lines, none or more, that can be joined again."""
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """The lines to translate."""
-        ...
-
-    def joined(self, lines: Sequence[str]) -> str:
-        """Returns the text with other lines, such as translations."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +43,7 @@ class TranslateRequest:
         sample: the beginning of the texts, for the detection of their language.
     """
 
-    texts: Sequence[Lines]
+    texts: Sequence[Document]
     is_list: bool
     source: str | None
     target: str | None
@@ -108,10 +74,10 @@ def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRe
             413, f"q: has {len(value):,} texts, and at most {limits.sentences:,} lines are allowed."
         )
     texts = [_unicode("q", text) for text in (value if is_list else [value])]
-    form = (_text(fields, "format") or "text").lower()
+    form = (text_of(fields, "format") or "text").lower()
     if form not in ("text", "html"):
         raise Refusal(400, f"{form[:40]} format is not supported", "format: use text or html.")
-    reader = HtmlText.of if form == "html" else Text.of
+    reader = read_html if form == "html" else Text.of
     return read_texts(texts, reader, fields, limits, is_list=is_list, markup=form == "html")
 
 
@@ -130,7 +96,7 @@ def read_text(fields: Mapping[str, Any]) -> str:
 
 def read_texts(
     texts: Sequence[str],
-    reader: Callable[[str], Lines],
+    reader: Callable[[str], Document],
     fields: Mapping[str, Any],
     limits: LimitsConfig,
     *,
@@ -139,13 +105,22 @@ def read_texts(
 ) -> TranslateRequest:
     """Returns a checked request for texts, which `reader` divides into lines; see `read_request`."""
     characters = sum(map(len, texts))
-    if characters > limits.characters:
-        raise Refusal(
-            413,
-            f"Invalid request: request ({characters}) exceeds text limit ({limits.characters})",
-            f"q: has {characters:,} characters, and at most {limits.characters:,} are allowed.",
-        )
+    _check_characters(characters, limits)
     split = [reader(text) for text in texts]
+    return request_of(split, characters, fields, limits, is_list=is_list, markup=markup)
+
+
+def request_of(
+    split: Sequence[Document],
+    characters: int,
+    fields: Mapping[str, Any],
+    limits: LimitsConfig,
+    *,
+    is_list: bool = False,
+    markup: bool = False,
+) -> TranslateRequest:
+    """Returns a checked request for texts in lines, with their number of characters; see `read_request`."""
+    _check_characters(characters, limits)
     lines = sum(len(text.lines) for text in split)
     if lines > limits.sentences:
         raise HTTPException(413, f"q: has {lines:,} lines, and at most {limits.sentences:,} are allowed.")
@@ -160,8 +135,8 @@ def read_texts(
     return TranslateRequest(
         texts=split,
         is_list=is_list,
-        source=_text(fields, "source"),
-        target=_text(fields, "target"),
+        source=text_of(fields, "source"),
+        target=text_of(fields, "target"),
         options=SearchOptions(
             beam_size=_integer(fields, "beam_size", 1, limits.beam_size),
             length_penalty=penalty,
@@ -176,7 +151,16 @@ def read_texts(
     )
 
 
-def sample_of(texts: Sequence[Lines]) -> str:
+def _check_characters(characters: int, limits: LimitsConfig) -> None:
+    if characters > limits.characters:
+        raise Refusal(
+            413,
+            f"Invalid request: request ({characters}) exceeds text limit ({limits.characters})",
+            f"q: has {characters:,} characters, and at most {limits.characters:,} are allowed.",
+        )
+
+
+def sample_of(texts: Sequence[Document]) -> str:
     """Returns the beginning of texts, without the marks of their tags."""
     lines = itertools.islice((line for text in texts for line in text.lines), _SAMPLE_LINES)
     return TAG.sub("", " ".join(line[:_SAMPLE] for line in lines))[:_SAMPLE]
@@ -241,13 +225,19 @@ def _unicode(name: str, value: Any) -> str:
     return value
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str | None:
+def text_of(fields: Mapping[str, Any], name: str) -> str | None:
+    """Returns a field that is text, or None if it is missing or empty. Raises `HTTPException` (400)."""
     value = fields.get(name)
     if value is None or value == "":
         return None
     if not isinstance(value, str):
         raise HTTPException(400, f"{name}: must be text, not {_kind(value)}.")
     return _unicode(name, value)
+
+
+def is_auto(source: str | None) -> bool:
+    """Returns whether a source language is left to the server."""
+    return source is not None and source.lower() == AUTO
 
 
 def _truth(fields: Mapping[str, Any], name: str) -> bool:
@@ -325,7 +315,7 @@ def answer(
     return {name: values if request.is_list else values[0] for name, values in fields.items()}
 
 
-def _ranked(text: Lines, lines: Sequence[Translation], rank: int) -> str:
+def _ranked(text: Document, lines: Sequence[Translation], rank: int) -> str:
     """Returns the translation of a text with this rank; a line with fewer translations has its best one."""
     return text.joined([line.hypotheses[rank if rank < len(line.hypotheses) else 0].text for line in lines])
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nmt.config import DecodingConfig, ServeConfig, folders
-from nmt.copying.aligned_tags import proportional_links, removed_tags, with_tags
 from nmt.copying.strings import TAG
+from nmt.decoding.markup import can, can_align, translated_without_tags
 from nmt.decoding.searcher import SearchRequest
 from nmt.decoding.terminology import Terminology, load_terminology
 from nmt.errors import UserError
@@ -95,8 +95,8 @@ class ServedModel:
         self.source_lang, self.target_lang = source_lang, target_lang
         self.has_attention = translator.searcher.has_attention
         self._default, self._terminology = translator, terminology
-        self.has_terms = _can(translator, SearchRequest(), constraints=True)
-        self._aligns = _can(translator, SearchRequest(alignments=True), constraints=False)
+        self.has_terms = can(translator, SearchRequest(), constraints=True)
+        self._aligns = can_align(translator)
         self._translator = lru_cache(maxsize=32)(
             lambda options: translator.with_options(decoding_of(translator.config, options))
         )
@@ -210,40 +210,19 @@ class ServedModel:
         terms = None if terminology is None else terminology.targets
         if not options.markup or translator.has_placeholders:
             return translator.translate_parts(lines, attention=options.attention, terminology=terms)
-        bare, elements = zip(*map(removed_tags, lines), strict=True)
-        aligned = self._aligns and not options.attention and any(elements)
-        found = translator.translate_parts(
-            bare, attention=options.attention, alignments=aligned, terminology=terms
-        )
-        return [
-            replace(
-                translation,
-                hypotheses=tuple(
-                    replace(
-                        one,
-                        text=with_tags(one.text, tags, one.alignment or proportional_links(line, one.text)),
-                        alignment=(),
-                    )
-                    for one in translation.hypotheses
-                ),
+
+        def translate(bare: Sequence[str], alignments: bool) -> Sequence[Translation]:
+            return translator.translate_parts(
+                bare, attention=options.attention, alignments=alignments, terminology=terms
             )
-            for translation, line, tags in zip(found, bare, elements, strict=True)
-        ]
+
+        return translated_without_tags(translate, lines, aligned=self._aligns and not options.attention)
 
     def _set_up(self) -> Callable[[_Job], Sequence[Translation]]:
         """Runs in a worker process."""
         close_connections()
         torch.set_num_threads(1)
         return self._work
-
-
-def _can(translator: Translator, request: SearchRequest, *, constraints: bool) -> bool:
-    """Returns whether the searcher of a translator can answer a request."""
-    try:
-        translator.searcher.prepare(request, constraints=constraints)
-    except UserError:
-        return False
-    return True
 
 
 _FIRST: _Job = (["a"], SearchOptions())  # the first call takes longer than later ones

@@ -19,15 +19,13 @@ from nmt.languages import distance, language_name, language_of
 from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
 from nmt.serving.detection import detected
 from nmt.serving.refusals import Refusal, missing
-from nmt.serving.requests import TranslateRequest
+from nmt.serving.requests import TranslateRequest, is_auto
 from nmt.serving.served_models import ServedModel
 
 if TYPE_CHECKING:
     from nmt.decoding.parts import Parts
     from nmt.decoding.translation import Translation
 
-AUTO = "auto"
-"""The source language of a request that leaves the choice to the server."""
 _LONG = 5_000  # characters that take some milliseconds to divide into sentences
 _CERTAIN = 90.0  # percent from which a text is taken to be in its target language
 _LIBRETRANSLATE = {"zt": "zh-Hant", "pb": "pt-BR"}  # codes that only LibreTranslate has
@@ -250,11 +248,6 @@ def _divided(
     divided = model.divide(request.lines)
     parts = [text for parts in divided for text in parts.texts]
     return divided, parts, model.work(parts, request.options)
-
-
-def is_auto(source: str | None) -> bool:
-    """Returns whether a source language is left to the server."""
-    return source is not None and source.lower() == AUTO
 
 
 def _distance(wanted: str | None, offered: str) -> int | None:

@@ -47,9 +47,10 @@ class Format:
     begins: Callable[[bytes, DataConfig], bool]
 
 
-_XML_ROOT = re.compile(
+XML_ROOT = re.compile(
     rb"\s*(?:<\?xml\b[^>]*>|<!DOCTYPE\b[^>]*>|<!--.*?-->|\s)*<(?:\w+:)?(?:tmx|xliff)\b", re.DOTALL
 )
+"""Matches the beginning of a TMX or XLIFF file up to the name of its root."""
 _MOST_UNNAMED = 100  # files of an archive whose content is looked at
 _OFFICE = {"[Content_Types].xml", "mimetype"}  # of Microsoft's formats, and of OpenDocument
 _MESSAGE = re.compile(rb'^msgid[ \t]*"', re.MULTILINE)
@@ -139,7 +140,7 @@ FORMATS: dict[str, Format] = {
     "TMX or XLIFF": Format(
         (".tmx", ".xlf", ".xliff", ".mxliff", ".sdlxliff", ".mqxliff"),
         read_units,
-        lambda head, _: _XML_ROOT.match(head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")) is not None,
+        lambda head, _: XML_ROOT.match(head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")) is not None,
     ),
     "PO": Format((".po", ".pot"), read_po, lambda head, _: _MESSAGE.search(head) is not None),
     "JSON": Format(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from polib import POFile
 
 _CHARSET = re.compile(rb"\bcharset=([A-Za-z0-9._-]+)")
-_LINE = re.compile(
+STRING = re.compile(
     r"[ \t]*(?:(?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*)?"
-    r'"(?:[^"\\]++|\\.)*+"[ \t]*'
+    r'"(?P<string>(?:[^"\\]++|\\.)*+)"[ \t]*'
 )
+"""Matches a line with a string, and a keyword before its first string."""
 _BATCH = 500  # messages that polib parses at a time
 _HIDDEN = {ord(mark): 0xDC00 + place for place, mark in enumerate("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")}
 """Characters that end a line for polib, but not in PO; and halves of characters, which stand for them."""
@@ -76,25 +77,37 @@ def _is_turned(language: str, data: DataConfig, file: DataFile) -> bool:
 
 
 @dataclass
-class _Message:
-    """The lines of a message, with the comments before it."""
+class Message:
+    """The lines of a message, with the comments before it, and their numbers."""
 
-    number: int
     lines: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
     keywords: set[str] = field(default_factory=set)
     problem: str = ""
 
-    def add(self, line: str) -> None:
+    def add(self, line: str, number: int) -> None:
         """Adds a line, and checks it more strictly than polib, which accepts strings without an end."""
         self.lines.append(line)
+        self.numbers.append(number)
         if line is BROKEN or "\ufffd" in line:
             self.problem = self.problem or NOT_UTF8
         elif not line.lstrip().startswith("#"):
-            found = _LINE.fullmatch(line)
+            found = STRING.fullmatch(line)
             if found is None or not (found["keyword"] or self.keywords):
                 self.problem = self.problem or "is not a string of PO, or its quotation marks do not match"
             elif found["keyword"]:
                 self.keywords.add(found["keyword"].partition("[")[0])
+
+    def checked(self) -> Message:
+        """Checks the whole message."""
+        if not self.problem and self.keywords and not {"msgid", "msgstr"} <= self.keywords:
+            self.problem = "has no msgid or no msgstr"
+        return self
+
+    @property
+    def number(self) -> int:
+        """The number of its first line."""
+        return self.numbers[0]
 
     @property
     def is_translated(self) -> bool:
@@ -103,10 +116,8 @@ class _Message:
 
 
 def _parsed(file: DataFile, malformed: Malformed) -> Iterator[POFile]:
-    batch: list[_Message] = []
-    for message in _messages(file, malformed):
-        if not message.problem and message.keywords and not {"msgid", "msgstr"} <= message.keywords:
-            message.problem = "has no msgid or no msgstr"
+    batch: list[Message] = []
+    for message in messages_of(_lines(file, malformed)):
         if message.problem:
             malformed.drop(f"{file}:{message.number}: {message.problem}.")
             continue
@@ -117,7 +128,7 @@ def _parsed(file: DataFile, malformed: Malformed) -> Iterator[POFile]:
     yield from _parse(batch, file, malformed)
 
 
-def _parse(batch: list[_Message], file: DataFile, malformed: Malformed) -> Iterator[POFile]:
+def _parse(batch: list[Message], file: DataFile, malformed: Malformed) -> Iterator[POFile]:
     import polib
 
     try:
@@ -131,25 +142,24 @@ def _parse(batch: list[_Message], file: DataFile, malformed: Malformed) -> Itera
             malformed.drop(f"{file}:{batch[0].number}: {error}.")
 
 
-def _messages(file: DataFile, malformed: Malformed) -> Iterator[_Message]:
+def messages_of(lines: Iterable[str]) -> Iterator[Message]:
+    """Yields the messages of the lines of a file; last, the comments behind them."""
     message = None
-    for number, line in enumerate(_lines(file, malformed), start=1):
+    for number, line in enumerate(lines, start=1):
         starts = line.lstrip().startswith(("#", "msgctxt", "msgid ", 'msgid"'))
         if message is not None and (not line.strip() or (starts and message.is_translated)):
             if message.keywords or message.problem:
-                yield message
+                yield message.checked()
                 message = None
         if line.strip():
-            message = message or _Message(number)
-            message.add(line)
+            message = message or Message()
+            message.add(line, number)
     if message is not None:
-        yield message
+        yield message.checked()
 
 
 def _lines(file: DataFile, malformed: Malformed) -> Iterator[str]:
-    found = _CHARSET.search(head_of(file))
-    name = found[1].decode() if found else "CHARSET"
-    charset = "utf-8" if name == "CHARSET" else known_encoding(name, file)  # CHARSET: a template
+    charset = charset_of(head_of(file), file)
     if charset == "utf-8":
         yield from read_lines(file, malformed)
         return
@@ -157,3 +167,14 @@ def _lines(file: DataFile, malformed: Malformed) -> Iterator[str]:
         while line := stream.readline(CHUNK):
             place.lines += 1
             yield line.decode(charset, "replace").removesuffix("\n").removesuffix("\r")
+
+
+def charset_of(head: bytes, file: DataFile) -> str:
+    """Returns the encoding that a PO file declares.
+
+    Raises:
+        UserError: it is not known.
+    """
+    found = _CHARSET.search(head)
+    name = found[1].decode() if found else "CHARSET"
+    return "utf-8" if name == "CHARSET" else known_encoding(name, file)  # CHARSET: a template

@@ -47,13 +47,15 @@ _MARKS = {
 }
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
-_CODES = {"bpt", "ept", "it", "ph", "ut", "x", "bx", "ex", "sc", "ec", "cp", "sm", "em"}
+CODES = {"bpt", "ept", "it", "ph", "ut", "x", "bx", "ex", "sc", "ec", "cp", "sm", "em"}
 """Inline elements whose content is not text of the sentence: codes of the original format."""
-_OPENING, _CLOSING = {"bpt", "bx", "sc"}, {"ept", "ex", "ec"}
+OPENING, CLOSING = {"bpt", "bx", "sc"}, {"ept", "ex", "ec"}
+"""Codes that begin and end a pair without being the tags of one element."""
 _AROUND = {"g", "pc", "hi"}
 """Inline elements around text of the sentence that stand for formatting. Other elements are annotations."""
 _LINE_BREAKS = {"lb", "br", "pb", "x-lb", "x-br", "x-pb", "xlf:lb", "xlf:pb"}
-_UNTRANSLATED = {"new", "needs-translation", "initial"}
+UNTRANSLATED = {"new", "needs-translation", "initial"}
+"""States of segments whose target is not a translation."""
 
 
 def read_units(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[TextBlock]:
@@ -143,7 +145,7 @@ class _Units:
         if source is None:
             yield "has no source"
             return
-        if target is None or {target.get("state"), unit.get("state")} & _UNTRANSLATED:
+        if target is None or {target.get("state"), unit.get("state")} & UNTRANSLATED:
             return
         turned = self._is_turned()
         if turned is None:
@@ -209,8 +211,8 @@ def _collect(
         if name is None:
             raise ValueError(f"has an entity, {child.text}, which is not loaded")
         tag = _tag(child, name, numbers, opened_as)
-        if name in _CODES:
-            parts.append(tag or (" " if _is_line_break(child) else ""))
+        if name in CODES:
+            parts.append(tag or (" " if is_line_break(child.attrib) else ""))
         else:
             parts.append(tag)
             _collect(child, numbers, parts, opened_as)
@@ -220,25 +222,28 @@ def _collect(
 
 def _tag(child: _Element, name: str, numbers: dict[Any, int] | None, opened_as: dict[Any, Any]) -> str:
     """Returns the tag for an inline element; empty if it has none."""
-    if numbers is None or name not in _CODES | _AROUND or name in {"cp", "sm", "em"}:
+    if numbers is None or name not in CODES | _AROUND or name in {"cp", "sm", "em"}:
         return ""
     given: Mapping[Any, Any] = child.attrib
     own = given.get("rid") or given.get("i") or given.get("id")  # what joins the two codes of a pair
-    if name in _CLOSING:
+    if name in CLOSING:
         key = opened_as.get(given.get("startRef") or own, (name, own))
     else:
-        kind = "pair" if name in _OPENING else name
+        kind = "pair" if name in OPENING else name
         opened_as[kind] = nth = opened_as.get(kind, 0) + 1  # on this side
         key = (kind, given.get("x") or own or nth)
-        if name in _OPENING:
+        if name in OPENING:
             opened_as[own] = key
     number = numbers.setdefault(key, len(numbers) + 1)
-    closing = "/" if name in _CLOSING else ""
-    return f"<{closing}{number}{'' if name in _OPENING | _CLOSING | _AROUND else '/'}>"
+    closing = "/" if name in CLOSING else ""
+    return f"<{closing}{number}{'' if name in OPENING | CLOSING | _AROUND else '/'}>"
 
 
-def _is_line_break(element: _Element) -> bool:
-    return not _LINE_BREAKS.isdisjoint(element.get(name, "").lower() for name in ("ctype", "type", "subType"))
+def is_line_break(attributes: Mapping[Any, Any]) -> bool:
+    """Whether the attributes of an inline element say that it breaks a line."""
+    return not _LINE_BREAKS.isdisjoint(
+        attributes.get(key, "").lower() for key in ("ctype", "type", "subType")
+    )
 
 
 def _name(element: _Element) -> str | None:
@@ -338,7 +343,7 @@ def _parser(start_tags: str) -> XMLPullParser:
 def _pieces(stream: BufferedIOBase, file: DataFile) -> Iterator[tuple[str, bool, bool]]:
     """Yields the text in pieces, whether a unit ends at its end, and whether some of it is not decoded."""
     content = stream.read1(CHUNK)
-    encoding = _encoding_of(content, file)
+    encoding = xml_encoding(content, file)
     is_utf8 = encoding in ("utf-8", "utf-8-sig")
     decoder = codecs.getincrementaldecoder(encoding)("surrogateescape" if is_utf8 else "replace")
     buffer, is_first, wanted = "", True, 0
@@ -371,7 +376,7 @@ def _has_surrogates(text: str) -> bool:
     return False
 
 
-def _encoding_of(start: bytes, file: DataFile) -> str:
+def xml_encoding(start: bytes, file: DataFile) -> str:
     """Returns the encoding of an XML file by its first bytes (XML 1.0, appendix F)."""
     for mark, name in _MARKS.items():
         if start.startswith(mark):

@@ -56,6 +56,8 @@ class Shouter:
     """A translation is the prefix and the line; further hypotheses have exclamation marks at their ends."""
 
     searcher = SimpleNamespace(sentences_per_batch=128)
+    languages = ("en", "de")
+    has_placeholders = True
 
     def __init__(self, config: DecodingConfig | None = None) -> None:
         self.config = config or DecodingConfig()

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from shouting_translate import Scored, Shout, Shouter
 
 from nmt.cli import translate as command
-from nmt.cli.formats import CsvColumn, JsonLines, Request, format_of
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.decoding.translation import ScoredText, TranslatedPart, Translation
+from nmt.documents.files import format_of
+from nmt.documents.rows import CsvColumn, JsonLines, Request
 from nmt.errors import UserError
 
 
@@ -233,6 +234,12 @@ def test_a_column_of_csv(run: Callable[..., str], delimiter: str) -> None:
             run(broken, column=2, format="csv")
 
 
+def test_the_delimiter_of_csv(run: Callable[..., str]) -> None:
+    assert run("a,b;c\n1;2\n", column=2, format="csv") == "a,b;c;C\n1;2;2\n"  # the first lines show it
+    assert run("a,b;c\n", column=2, format="csv", delimiter=";") == "a,b;c;C\n"
+    assert run("a,b\tc\n", column=2, format="csv", delimiter="tab") == "a,b\tc\tC\n"
+
+
 def test_csv_of_excel(run: Callable[..., str]) -> None:
     content = 'sep=;\nid;size\n1;5" pipe, "old"\n2;"6"" a\n;b"\n3;7"\n'
     expected = 'sep=;\nid;size;translation\n1;5" pipe, "old";"5"" PIPE, ""OLD"""\n'
@@ -275,6 +282,23 @@ def test_another_key_of_json_lines(run: Callable[..., str]) -> None:
     assert fourth == {"a.de": "x", "translation": "X", "score": -0.5}
 
 
+def test_a_list_of_json(run: Callable[..., str]) -> None:
+    found = run('[{"text": "a", "n": 1},\n {"n": 2}]', format="json")
+    assert json.loads(found) == [
+        {"n": 1, "translation": "A", "score": -0.5},
+        {"error": "line 2: has no member text"},
+    ]
+    assert run("[]", format="json") == "[]\n"
+    for content, message in (
+        ('{"text": "a"}', "it must be a list"),
+        ('[{"text": "a"}', "the list has no end"),
+        ("[1] 2", "text follows the list"),
+        ("[" * 9000, "nested too deeply"),
+    ):
+        with pytest.raises(UserError, match=rf"^format=json: line 1: not valid JSON \({message}\)"):
+            run(content, format="json")
+
+
 def test_numbers_that_are_not_json_are_refused() -> None:
     found = JsonLines(config()).read('{"text": "a", "x": 1e999}', 3)
     assert found.error == "line 3: is not JSON (the number 1e999 is too large)"
@@ -298,8 +322,6 @@ def test_results_of_an_earlier_translation_are_not_copied() -> None:
 def test_a_prompt_reads_plain_text(
     options: dict[str, Any], given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_open_input", lambda config, form: ([], None))
-    monkeypatch.setattr(command, "_check_output", lambda config: None)
     monkeypatch.setattr(command.sys, "stdin", SimpleNamespace(isatty=lambda: True))
     with pytest.raises(UserError) as error:
         command.translate(config(**options))
@@ -322,7 +344,13 @@ def test_a_missing_column_names_its_line(
     [
         ({"column": 2, "format": "jsonl"}, r"column=2: format=jsonl has no columns"),
         ({"format": "csv"}, r"format=csv: needs column=N or column=NAME"),
-        ({"key": "x"}, r"key=x: only format=jsonl has keys"),
+        ({"input": "a.csv"}, r"format=csv: needs column=N or column=NAME"),
+        ({"input": "a.po", "column": 1}, r"column=1: format=po has no columns"),
+        ({"input": "a.po", "scores": True}, r"scores=True: format=po has no lines for it"),
+        ({"format": "po", "decoding": DecodingConfig(nbest=2)}, r"format=po: takes one translation per line"),
+        ({"delimiter": ";"}, r"delimiter=;: only format=csv has delimiters"),
+        ({"format": "csv", "delimiter": ";;"}, r"delimiter=;;: must be one character, or tab"),
+        ({"key": "x"}, r"key=x: only format=jsonl and format=json have keys"),
         ({"column": 2, "decoding": DecodingConfig(nbest=2)}, r"column=2: takes one translation per line"),
     ],
 )
@@ -332,7 +360,7 @@ def test_contradictions(options: dict[str, Any], message: str) -> None:
 
 
 def test_wrong_values() -> None:
-    with pytest.raises(UserError, match=r"format=xml: must be text, csv or jsonl\."):
+    with pytest.raises(UserError, match=r"format=xml: must be auto, text, .*, srt or vtt\."):
         config(format="xml")
     for column in (0, -1, True, "", 10_001, [2], 2.0):
         with pytest.raises(UserError, match=r"column=.*: must be a number from 1 to 10,000, or the name"):

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.cli.formats import Request
 from nmt.cli.prompt import COMMANDS, Settings, converse, is_command, respond, without_escape
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.decoding.translation import ScoredText, Translation
+from nmt.documents.rows import Request
 from nmt.errors import UserError
 
 

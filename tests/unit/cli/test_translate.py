@@ -20,11 +20,13 @@ from typing import IO, Any
 import pytest
 from shouting_translate import Scored, Shout, Shouter
 
-from nmt.cli import formats, prompt
+from nmt.cli import prompt
 from nmt.cli import translate as command
+from nmt.cli.input_files import standard_input
 from nmt.cli.prompt import Settings
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.decoding.translation import ScoredText, Translation
+from nmt.documents import rows
 from nmt.errors import UserError
 
 SCRIPT = Path(__file__).with_name("shouting_translate.py")
@@ -52,7 +54,7 @@ def shout(*scored: tuple[str, float]) -> Shout:
 def test_lines_end_at_newlines_and_nowhere_else(content: bytes, lines: list[str], tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(content)
     with open(tmp_path / "text", "rb") as file:
-        assert list(command.standard_input(file.fileno())) == lines
+        assert list(standard_input(file.fileno())) == lines
 
 
 @pytest.fixture
@@ -100,6 +102,18 @@ def test_an_empty_file(run: Callable[..., None], tmp_path: Path) -> None:
     (tmp_path / "in").touch()
     run(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
     assert (tmp_path / "out").read_bytes() == b""
+
+
+def test_a_document(run: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "a.po").write_bytes(b'msgid "a dog"\r\nmsgstr ""\r\n')
+    run(input=str(tmp_path / "a.po"), output=str(tmp_path / "b.po"))
+    assert (tmp_path / "b.po").read_bytes() == b'#, fuzzy\r\nmsgid "a dog"\r\nmsgstr "A DOG"\r\n'
+    run(input=str(tmp_path / "a.po"), output=str(tmp_path / "text"), format="text")
+    assert (tmp_path / "text").read_bytes() == b'MSGID "A DOG"\nMSGSTR ""\n'
+    (tmp_path / "a.po").write_bytes(b'msgid "a dog\n')
+    with pytest.raises(UserError, match=r"a\.po:1: is not a string of PO"):
+        run(input=str(tmp_path / "a.po"), output=str(tmp_path / "c.po"))
+    assert not (tmp_path / "c.po").exists()
 
 
 def test_output_through_a_link_keeps_the_link(run: Callable[..., None], tmp_path: Path) -> None:
@@ -158,7 +172,7 @@ def test_a_failure_leaves_nothing_half_written(
     run: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = iter([b"FIRST\n"])
-    monkeypatch.setattr(formats.Lines, "write", lambda *_: next(written))  # StopIteration: a bug
+    monkeypatch.setattr(rows.Lines, "write", lambda *_: next(written))  # StopIteration: a bug
     (tmp_path / "in").write_text("a\nb\n")
     (tmp_path / "out").write_text("old")
     with pytest.raises(StopIteration):
@@ -175,8 +189,8 @@ def test_an_unknown_precision() -> None:
 def test_alignments_have_a_line_for_each_output_line() -> None:
     translation = Translation((ScoredText("B A", -1.0, alignment=((1, 0), (0, 1))), ScoredText("", -2.0)))
     config = TranslateConfig("m", decoding=DecodingConfig(nbest=3, beam_size=3))
-    assert command.formatted_alignments(translation, config, formats.Request("")) == b"1-0 0-1\n\n\n"
-    assert formats.Lines(config).write(formats.Request(""), translation, 1).count(b"\n") == 3
+    assert command.formatted_alignments(translation, config, rows.Request("")) == b"1-0 0-1\n\n\n"
+    assert rows.Lines(config).write(rows.Request(""), translation, 1).count(b"\n") == 3
 
 
 # Tests with real processes
@@ -395,7 +409,7 @@ def test_only_the_first_line_of_a_pasted_text_is_a_command(
 
     monkeypatch.setattr(prompt, "_ask", ask)
 
-    def translate_with(settings: Settings) -> formats.TranslateRequests:
+    def translate_with(settings: Settings) -> rows.TranslateRequests:
         model: Any = Shouter(settings.config.decoding)
         return command.translation_of_requests(model, None, alignments=False)
 
@@ -425,6 +439,6 @@ def test_standard_input_that_is_a_folder(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
         with pytest.raises(UserError, match="can't read standard input: it is a folder"):
-            list(command.standard_input(descriptor))
+            list(standard_input(descriptor))
     finally:
         os.close(descriptor)

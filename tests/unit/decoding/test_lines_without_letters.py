@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from toy_corpus import learnt
 from toys import CopyModel, translator_of
 
-from nmt.cli.formats import JsonLines, Lines, Request
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.copying.strings import PLACEHOLDERS
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.translation import BLANK, ScoredText, Translation
 from nmt.decoding.translator import Translator
+from nmt.documents.rows import JsonLines, Lines, Request
 
 COPIED = """
 102|2024-05-01|---|...|12:30|1,000.50|-5 %|€ 20|$|(+49) 30 123|1.2.3|#1|5 ÷ 2 = 2.5|½|²|№ 5|℃|♪ ♪|→

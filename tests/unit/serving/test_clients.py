@@ -19,6 +19,7 @@ from test_service import Engine
 
 from nmt.config import LimitsConfig, ServeConfig
 from nmt.decoding.translation import Translation
+from nmt.documents.files import SUFFIXES
 from nmt.serving import detection
 from nmt.serving.app import App
 from nmt.serving.documents import TranslatedFiles
@@ -116,6 +117,16 @@ MISSING_Q = {"error": "Invalid request: missing q parameter"}
 HTML = '<p>A <a href="/x">dog</a> &amp; a cat.</p>'
 HTML_IN_GERMAN = '<p>de:A <a href="/x">dog</a> &amp; a cat.</p>'
 
+XLIFF = """<xliff version="2.0" srcLang="en" trgLang="de"><file id="f"><unit id="u"><segment><source>A <pc
+id="1">dog</pc> runs</source></segment></unit></file></xliff>"""
+XLIFF_IN_GERMAN = XLIFF.replace("<segment>", '<segment state="translated">').replace(
+    "</source>", '</source><target>de:A <pc\nid="1">dog</pc> runs</target>'
+)
+TMX = b'<tmx><body><tu><tuv xml:lang="en"><seg>A</seg></tuv></tu></body></tmx>'
+TMX_IN_GERMAN = TMX.replace(b"</tuv>", b'</tuv><tuv xml:lang="de"><seg>de:A</seg></tuv>')
+PO = b'msgid "A"\nmsgstr ""\n'
+PO_IN_GERMAN = b'#, fuzzy\nmsgid "A"\nmsgstr "de:A"\n'
+
 SHAPES: list[tuple[str, str, str | None, bytes, int, Any]] = [
     # Files
     ("POST", "/translate_file", MULTIPART, parts(*PAIR_FIELDS), 400, "missing file parameter"),
@@ -132,6 +143,27 @@ SHAPES: list[tuple[str, str, str | None, bytes, int, Any]] = [
         200,
         HTML_IN_GERMAN.encode(),
     ),
+    (
+        "POST",
+        "/translate_file",
+        MULTIPART,
+        parts(*PAIR_FIELDS, file=("a.xlf", XLIFF.encode("utf-16"))),
+        200,
+        XLIFF_IN_GERMAN.encode("utf-16"),
+    ),
+    ("POST", "/translate_file", MULTIPART, parts(*PAIR_FIELDS, file=("a.tmx", TMX)), 200, TMX_IN_GERMAN),
+    ("POST", "/translate_file", MULTIPART, parts(*PAIR_FIELDS, file=("a", PO)), 200, PO_IN_GERMAN),
+    (
+        "POST",
+        "/translate_file",
+        MULTIPART,
+        parts(*PAIR_FIELDS, ("column", "b"), file=("a.csv", b"a;b\n1;c\n")),
+        200,
+        b"a;b;translation\n1;c;de:c\n",
+    ),
+    ("POST", "/translate_file", MULTIPART, parts(file=("a.csv", b"a")), 400, "missing column parameter"),
+    ("POST", "/translate_file", MULTIPART, parts(file=("a.xlf", b"<xliff>")), 400, "a.xlf:1: not valid XML"),
+    ("POST", "/translate_file", MULTIPART, parts(file=("a.po", b'msgid "a')), 400, "a.po:1: is not a string"),
     # HTML, and detection
     (
         "POST",
@@ -266,7 +298,7 @@ def test_languages_and_settings(server: App) -> None:
         ("fr", "French", []),
     ]
     settings = json.loads(send(server, "GET", "/frontend/settings")[2])
-    assert settings["supportedFilesFormat"] == [".txt", ".srt", ".html", ".htm"]
+    assert settings["supportedFilesFormat"] == [*SUFFIXES] and {".txt", ".xlf", ".po"} <= {*SUFFIXES}
     assert (settings["suggestions"], settings["filesTranslation"], settings["charLimit"]) == (
         False,
         True,
@@ -330,7 +362,7 @@ def test_the_address_of_a_file_names_no_wrong_host(server: App) -> None:
 
 def test_files_are_dropped_when_there_are_too_many() -> None:
     files = TranslatedFiles(10)
-    first, second = files.add("a.txt", "12345678"), files.add("b.txt", "123")
+    first, second = files.add("a.txt", b"12345678"), files.add("b.txt", b"123")
     assert files.get(first) is None and files.get(second) == ("b.txt", b"123")
 
 

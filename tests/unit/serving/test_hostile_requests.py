@@ -139,7 +139,7 @@ def test_detection(server: App, q: Any, status: int) -> None:
     ("name", "content", "expected"),
     [
         ("a.html", b"", ("a.html", b"")),
-        ("a.txt", b"\xef\xbb\xbfA\r\n", ("a.txt", b"de:A\r\nde:")),
+        ("a.txt", b"\xef\xbb\xbfA\r\n", ("a.txt", b"\xef\xbb\xbfde:A\r\nde:")),
         ("../../etc/a.txt", b"A", ("a.txt", b"de:A")),
         ("C:\\x\\a.txt", b"A", ("a.txt", b"de:A")),
         ("a\x00.txt", b"A", ("a%00.txt", b"de:A")),
@@ -149,8 +149,12 @@ def test_detection(server: App, q: Any, status: int) -> None:
         ("a", b"A", "Invalid request: file format not supported"),
         ("a.txt.exe", b"A", "Invalid request: file format not supported"),
         ("a.docx", b"PK\3\4", "Invalid request: file format not supported"),
-        ("a.html", b"PK\3\4\xff", "file: is not valid UTF-8."),
-        ("a.txt", b"\xff\xfeA\x00", "file: is not valid UTF-8."),
+        (
+            "a.html",
+            b"PK\3\4\xff",
+            "a.html:1: not valid UTF-8 (byte 0xff). Convert the file to UTF-8, for example with iconv.",
+        ),
+        ("a.txt", b"\xff\xfeA\x00", ("a.txt", "\ufeffde:A".encode("utf-16-le"))),
     ],
     ids=lambda value: repr(value)[:12],
 )

@@ -11,11 +11,12 @@ from starlette.exceptions import HTTPException
 
 from nmt.config import DecodingConfig, LimitsConfig, ServeConfig
 from nmt.decoding.translation import ScoredText, TranslatedPart, Translation
+from nmt.documents.text import Text
 from nmt.errors import UserError
 from nmt.languages import _english_names, language_name, language_of
 from nmt.serving.app import allowed
 from nmt.serving.bodies import read_body
-from nmt.serving.requests import Text, answer, read_request
+from nmt.serving.requests import answer, read_request
 from nmt.serving.served_models import SearchOptions, decoding_of
 from nmt.serving.server import read_api_key
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.serving.html import HtmlText
+from nmt.documents.html import read_html
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ from nmt.serving.html import HtmlText
     ],
 )
 def test_the_lines_of_html(html: str, lines: list[str]) -> None:
-    assert HtmlText.of(html).lines == lines
+    assert read_html(html).lines == lines
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_lines_of_html(html: str, lines: list[str]) -> None:
     ],
 )
 def test_translated_html(html: str, translations: list[str], joined: str) -> None:
-    assert HtmlText.of(html).joined(translations) == joined
+    assert read_html(html).joined(translations) == joined
 
 
 PARTS = ["<b>", "</b>", "<p>", "<br/>", "a", " ", "<i x='1'>", "</i>", "<code>", "1"]
@@ -67,12 +67,12 @@ PARTS = ["<b>", "</b>", "<p>", "<br/>", "a", " ", "<i x='1'>", "</i>", "<code>",
 @given(st.lists(st.sampled_from(PARTS)))
 def test_untranslated_html_is_unchanged(parts: list[str]) -> None:
     html = "".join(parts)
-    text = HtmlText.of(html)
+    text = read_html(html)
     assert " ".join(text.joined(text.lines).split()) == " ".join(html.split())
 
 
 def test_a_line_has_a_limited_number_of_tags() -> None:
-    text = HtmlText.of("<b>a</b> " * 100)
+    text = read_html("<b>a</b> " * 100)
     assert len(text.lines) > 3 and max(line.count("<") for line in text.lines) <= 26
 
 
@@ -96,6 +96,6 @@ def test_a_line_has_a_limited_number_of_tags() -> None:
 )
 def test_hostile_html_takes_linear_time(unit: str) -> None:
     start = time.monotonic()
-    HtmlText.of("<code>" + unit * (60_000 // len(unit)))
-    HtmlText.of(unit * (60_000 // len(unit)))
+    read_html("<code>" + unit * (60_000 // len(unit)))
+    read_html(unit * (60_000 // len(unit)))
     assert time.monotonic() - start < 3

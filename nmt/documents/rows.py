@@ -1,4 +1,4 @@
-"""The formats of `nmt-translate`: plain lines, JSON Lines, and a column of tab-separated values or of CSV.
+"""Formats with a row for each text: plain lines, JSON, and a column of tab-separated values or of CSV.
 
 A format reads each input line into a `Request` and writes the translation of it.
 """
@@ -12,12 +12,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nmt.config import TranslateConfig
 from nmt.data.corpora.json_tables import MISSING, member_of
-from nmt.data.corpora.opening import suffix_of
 from nmt.data.corpora.tables import MOST_LINES, csv_problem, csv_reader, delimiter_of
 from nmt.data.corpora.text import one_line
 from nmt.decoding.translation import problems
@@ -62,6 +60,10 @@ class Format(ABC):
         """Whether the output has scores."""
         return self.config.scores or self.config.decoding.num_results > 1
 
+    def look_at(self, first_lines: Sequence[str]) -> None:
+        """Gets the first lines of a file before its rows are read; those of a stream are not known."""
+        return None
+
     def rows(self, lines: Iterable[str]) -> Iterator[str]:
         """Yields the rows of the input, each of which `read` takes; a row is a line in most formats."""
         return iter(lines)
@@ -77,6 +79,10 @@ class Format(ABC):
     @abstractmethod
     def write(self, request: Request, translation: Translation, number: int) -> bytes:
         """Returns the output lines for the translation of a request from `read`, with their line breaks."""
+
+    def end(self) -> bytes:
+        """Returns the output after the last row."""
+        return b""
 
 
 class Lines(Format):
@@ -140,12 +146,18 @@ class Column(Format):
 
 
 class CsvColumn(Column):
-    """Comma-separated values (RFC 4180); the most frequent delimiter of the first line is used.
+    """Comma-separated values (RFC 4180), or such values with another delimiter.
 
-    A first line `sep=;`, as Excel reads it, names the delimiter. It is copied.
+    It is `delimiter`, or else the one that the first lines show; of a stream, the first line. A first line
+    `sep=;`, as Excel reads it, names the delimiter. It is copied.
     """
 
     _delimiter, _has_separator = ",", False
+    _first_lines: Sequence[str] = ()
+
+    def look_at(self, first_lines: Sequence[str]) -> None:
+        """See `Format.look_at`."""
+        self._first_lines = first_lines
 
     def rows(self, lines: Iterable[str]) -> Iterator[str]:
         """See `Format.rows`. A row ends with a line in which no quoted cell is open."""
@@ -153,8 +165,9 @@ class CsvColumn(Column):
         number = 0
         for number, line in enumerate(lines, 1):
             if number == 1:
-                self._delimiter, is_row = delimiter_of([line])
+                self._delimiter, is_row = delimiter_of(self._first_lines or [line])
                 self._has_separator = not is_row
+                self._delimiter = self.config.delimiter or self._delimiter
                 cell = rf'(?:"(?:[^"]|"")*+"|(?!"))[^{self._delimiter}]*'
                 opens = re.compile(rf'(?:{cell}{re.escape(self._delimiter)})*+"(?:[^"]|"")*+')
             line_of_row = f'"{line}' if begun else line  # a row that has begun is inside a cell
@@ -297,6 +310,60 @@ class JsonLines(Format):
         return _line(result)
 
 
+class JsonList(JsonLines):
+    """One list of objects such as JSON Lines has; the results are a list too, with an object in each line."""
+
+    _num_written = 0
+
+    def rows(self, lines: Iterable[str]) -> Iterator[str]:
+        """See `Format.rows`. A row is an object of the list."""
+        text, decoder = "\n".join(lines), json.JSONDecoder()
+        at = _after_spaces(text, 0)
+        follows = text[at : at + 1]
+        if follows != "[":
+            raise self._damaged(text, at, "it must be a list")
+        at = _after_spaces(text, at + 1)
+        if text[at : at + 1] == "]":
+            follows, at = "]", at + 1
+        while follows != "]":
+            try:
+                _, end = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                reason = (
+                    "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", error)
+                )
+                raise self._damaged(text, at, reason) from None
+            yield text[at:end]
+            at = _after_spaces(text, end)
+            follows = text[at : at + 1]
+            if follows not in (",", "]"):
+                raise self._damaged(text, at, "the list has no end" if not follows else "a comma is missing")
+            at = _after_spaces(text, at + 1)
+        if at != len(text):
+            raise self._damaged(text, at, "text follows the list")
+
+    def write(self, request: Request, translation: Translation, number: int) -> bytes:
+        """See `Format.write`."""
+        self._num_written += 1
+        return (b"[\n" if number == 1 else b",\n") + super().write(request, translation, number)[:-1]
+
+    def end(self) -> bytes:
+        """See `Format.end`."""
+        return b"\n]\n" if self._num_written else b"[]\n"
+
+    @staticmethod
+    def _damaged(text: str, at: int, reason: object) -> UserError:
+        return UserError(
+            f"format=json: line {text.count(chr(10), 0, at) + 1}: not valid JSON ({reason}). Correct it."
+        )
+
+
+def _after_spaces(text: str, at: int) -> int:
+    while text[at : at + 1] in (" ", "\t", "\r", "\n"):
+        at += 1
+    return at
+
+
 def _score(value: float) -> float | None:
     """Returns a score as JSON can represent it: no infinity, which a metric of a plugin may return."""
     return round(value, 4) if math.isfinite(value) else None
@@ -332,22 +399,3 @@ def without_added_words(alignment: Alignment, request: Request) -> Alignment:
     """Returns the links of the words that were in the text of the input."""
     added = request.added_words
     return tuple((source - added, target) for source, target in alignment if source >= added)
-
-
-def format_of(config: TranslateConfig) -> Format:
-    """Returns the format that the options select. Raises `UserError` if the options contradict each other."""
-    if config.key != "text" and config.format != "jsonl":
-        raise UserError(f"key={config.key}: only format=jsonl has keys. Add it.")
-    if config.column is None:
-        if config.format == "csv":
-            raise UserError("format=csv: needs column=N or column=NAME, the column to translate. Add it.")
-        return JsonLines(config) if config.format == "jsonl" else Lines(config)
-    if config.format == "jsonl":
-        raise UserError(f"column={config.column}: format=jsonl has no columns. Leave one of them out.")
-    if config.decoding.num_results > 1:
-        raise UserError(
-            f"column={config.column}: takes one translation per line. Leave out decoding.nbest and "
-            "decoding.samples, or use format=jsonl."
-        )
-    named_csv = config.input is not None and suffix_of(Path(config.input)) == ".csv"
-    return CsvColumn(config) if config.format == "csv" or named_csv else Column(config)
