@@ -68,7 +68,8 @@ class Muon(Adam):
         super().__init__(options, model, config)
         weights = {name: weight for name, weight in self.parameters.items() if name in self._stacked}
         self._momentum = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-        self._rows = {name: weight.new_zeros(len(weight), 1) for name, weight in weights.items()}
+        # Whole in every process, also if weights are sharded.
+        self._rows = {name: torch.zeros(len(each), 1, device=each.device) for name, each in weights.items()}
 
     def by_element(self) -> list[str]:
         """Returns the parameters that are not matrices."""
