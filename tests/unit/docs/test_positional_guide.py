@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from doc_pages import page
 from position_experiments import captions, comparisons, tasks
-from position_experiments.results import FILE, Record, chosen, read_results, score
+from position_experiments.results import FILE, Record, chosen, over, read_results, score
 from position_study import all_experiments
 from torch import Tensor
 
@@ -104,6 +105,7 @@ def test_a_step_is_a_rotation() -> None:
     blocks = torch.stack([angles.cos(), angles.sin(), -angles.sin(), angles.cos()], 1).view(-1, 2, 2)
     rotation = torch.block_diag(*blocks)
     assert torch.allclose(rotation @ rows[:-k].T, rows[k:].T, atol=1e-5)
+    assert rows[1, 0] > rows[0, 0] and rows[1, 1] < rows[0, 1]  # counterclockwise, cosines horizontal
     assert torch.allclose(rotation @ rotation.T, torch.eye(512, dtype=torch.float64), atol=1e-12)
     assert torch.allclose(rows.norm(dim=1), torch.tensor((512 / 2) ** 0.5, dtype=torch.float64))
     products = (frequencies(512) * torch.arange(100)[:, None]).cos().sum(1)
@@ -190,6 +192,16 @@ def test_layouts_have_the_same_numbers() -> None:
     assert torch.equal(torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], 1), halves)
 
 
+def test_rotary_has_the_angles_of_a_head() -> None:
+    kind = POSITIONS["rotary"]
+    rotary = kind(kind.Options(), Shape(64, 4, 1, False, 0.25))
+    vectors = torch.ones(1, 4, 16, dtype=torch.float64).expand(9, 4, 16)
+    q, k = rotary.rotate(vectors, vectors, torch.arange(9))
+    angles = torch.atan2(q[1, 0, 8:], q[1, 0, :8]) - math.pi / 4  # a vector of ones is at 45 degrees
+    assert torch.allclose(angles, frequencies(16), atol=1e-6)
+    assert (q[3, 0] @ k[1, 0]).item() == pytest.approx((q[8, 0] @ k[6, 0]).item(), abs=1e-5)
+
+
 def of_study(**facts: Any) -> Record:
     """The record of the study with these facts."""
     (record,) = chosen(STUDY, **facts)
@@ -263,6 +275,52 @@ def test_probe_and_recurrence() -> None:
     rnn, tiny = (of_study(part="recurrence", title=name)["training"] for name in ("rnn", "tiny"))
     assert f"{rnn['parameters'] / tiny['parameters']:.1f}" == "1.4"
     say("0.83", "0.63", "0.05", "1.4")
+
+
+def bleu(encoding: str, bucket: str, kind: str = "free") -> float:
+    """The mean over seeds of the BLEU of captions that were not concatenated in training."""
+    spread = over(chosen(STUDY, part="captions", encoder=encoding, options=[]), score(bucket, "bleu", kind))
+    assert spread is not None
+    return spread.mean
+
+
+def extremes(values: Iterable[float]) -> tuple[str, str]:
+    """The least and the largest of values, as the guide has them."""
+    ordered = sorted(values)
+    return f"{ordered[0]:.1f}", f"{ordered[-1]:.1f}"
+
+
+def test_differences_of_captions() -> None:
+    usable = tasks.USABLE
+    known = [name for name in usable if name != "none"]
+    gains = {name: bleu(name, "18-") - bleu("sinusoidal", "18-") for name in known}
+    assert extremes(gains[name] for name in ("relative", "rotary", "t5")) == ("3.2", "4.6")
+    assert extremes(gains[name] for name in ("alibi", "learned")) == ("2.5", "2.8")
+    assert extremes(bleu(name, "15-") - bleu(name, "15-", "forced") for name in usable) == ("1.9", "3.2")
+    assert max(bleu(name, "joined 4", "forced") for name in usable) < 11
+    within = [bleu(name, "12-14") for name in known]
+    assert max(within) - min(within) < 3
+    for bucket in ("15-17", "18-", "joined 2", "joined 4"):
+        assert min(known, key=lambda name: bleu(name, bucket)) == "sinusoidal"
+    say("3.2", "4.6", "2.5", "2.8", "1.9", "3.2")
+
+
+def test_differences_of_other_models() -> None:
+    rnn, tiny = (of_study(part="recurrence", title=name) for name in ("rnn", "tiny"))
+    speeds = [each["training"]["target_tokens_per_second"] for each in (tiny, rnn)]
+    plain, one, four = (
+        score("all")(of_study(part="captions-attention", title=title))
+        for title in ("not scaled, 4 heads", "scaled, 1 head", "scaled, 4 heads")
+    )
+    numbers = [
+        score("all")(tiny) - score("all")(rnn),
+        score("15-")(tiny) - score("15-")(rnn),
+        speeds[0] / speeds[1],
+        four - one,
+        four - plain,
+    ]
+    assert [f"{number:.1f}" for number in numbers] == ["5.5", "6.0", "2.9", "0.7", "24.5"]
+    say("5.5", "6.0", "2.9", "0.7", "24.5")
 
 
 BIG = {"d_model": 1024, "d_ff": 4096, "heads": 16}
