@@ -81,6 +81,37 @@ def stop_signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
+@contextmanager
+def stop_signals_delayed() -> Iterator[None]:
+    """Calls the handlers of stop signals after the body, so that none raises an exception within it.
+
+    Blocked signals would not do: the handler runs in the main thread even if another thread gets the signal,
+    and a command that is started in the body would inherit the mask. Other threads call no handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: handler for number in STOP_SIGNALS if callable(handler := signal.getsignal(number))}
+    delayed, arrived = True, list[int]()
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        if delayed:
+            arrived.append(signum)
+        else:  # the handlers are being restored
+            handlers[signal.Signals(signum)](signum, frame)
+
+    for number in handlers:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        delayed = False
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for signum in arrived:
+            signal.raise_signal(signum)
+
+
 def start_resource_tracker() -> None:
     """Starts the resource tracker of `multiprocessing` with the stop signals blocked.
 

@@ -23,7 +23,7 @@ from nmt.errors import UserError
 from nmt.runtime.forks import own_forks
 from nmt.runtime.machine import may_start_processes
 from nmt.runtime.plugins import load_inherited_plugins, no_silent_exit
-from nmt.runtime.signals import start_resource_tracker, stop_signals_blocked
+from nmt.runtime.signals import start_resource_tracker, stop_signals_blocked, stop_signals_delayed
 from nmt.runtime.streams import log
 
 Task = TypeVar("Task")
@@ -133,8 +133,10 @@ class WorkerPool(Generic[Task, Result]):
         """Starts another process; returns the pipe to it, or None if there are enough."""
         if self._num_started == self._count:
             return None
-        pipe, process = _start(self._setup if self._forked else None, f"{self._name}-{self._num_started}")
-        self._processes[pipe] = process
+        setup = self._setup if self._forked else None
+        with stop_signals_delayed():  # a process that is not listed would not be killed
+            pipe, process = _start(setup, f"{self._name}-{self._num_started}")
+            self._processes[pipe] = process
         self._num_started += 1
         return pipe
 

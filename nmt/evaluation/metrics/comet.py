@@ -9,22 +9,19 @@ import math
 import os
 import re
 import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from nmt.config import EvaluationConfig
 from nmt.config.checks import shortened
 from nmt.errors import UserError
 from nmt.evaluation.metrics.base import Metric, ScoringStopped, Text
+from nmt.runtime.commands import run_command
 from nmt.runtime.files import expanded
 from nmt.runtime.os_errors import write_errors
 
 _OPTION = "evaluation.comet.command"
-_POLL = 0.1  # seconds between two checks of the command
 _PROCESS_VARIABLES = frozenset(
     "PYTHONPATH PYTHONHOME RANK LOCAL_RANK GROUP_RANK WORLD_SIZE LOCAL_WORLD_SIZE "
     "MASTER_ADDR MASTER_PORT".split()
@@ -102,7 +99,7 @@ class Comet(Metric):
             for (flag, text), lines in zip(texts.items(), zip(*rows, strict=True), strict=True):
                 _write(folder / text, lines)
                 arguments += [flag, str(folder / text)]
-            output = _output_of([*self._command, *arguments, "--quiet"], folder, self.interrupted)
+            output = _output_of([*self._command, *arguments, "--quiet"], self.interrupted)
         try:
             return read_scores(output, len(rows))
         except ValueError as error:
@@ -176,50 +173,28 @@ def _find_command(words: Sequence[str]) -> list[str]:
     return [program, *words[1:]]
 
 
-def _output_of(words: Sequence[str], folder: Path, interrupted: Callable[[], bool]) -> str:
-    """Runs a command, whose output files are in `folder`, and returns its standard output.
-
-    The command runs in a new process group. Ctrl-C reaches only this process, which then ends the group.
+def _output_of(words: Sequence[str], interrupted: Callable[[], bool]) -> str:
+    """Runs a command and returns its standard output.
 
     Raises:
         ScoringStopped: `interrupted`, which is called repeatedly, became true.
         UserError: the command can't be started, or fails; the message ends with the last line of its standard
             error.
     """
-    names = folder / "stdout", folder / "stderr"
-    with open(names[0], "wb") as out, open(names[1], "wb") as err:
-        try:
-            process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=_environment(),
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise UserError(f"{_OPTION}={words[0]}: can't be started: {error.strerror}") from error
-        try:
-            while process.poll() is None:
-                if interrupted():
-                    raise ScoringStopped
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL)
-        finally:
-            _kill_group(process)
-    output, errors = (name.read_text(encoding="utf-8", errors="replace") for name in names)
+
+    def check() -> None:
+        if interrupted():
+            raise ScoringStopped
+
+    try:
+        process = run_command(words, _environment(), check=check)
+    except OSError as error:
+        raise UserError(f"{_OPTION}={words[0]}: can't be started: {error.strerror}") from error
     if status := process.returncode:
         end = f"ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        lines = [line.strip() for line in errors.splitlines() if line.strip()]
+        lines = [line.strip() for line in process.stderr.splitlines() if line.strip()]
         raise UserError(f"{_OPTION}={words[0]}: {end}: {shortened((lines or ['no message'])[-1], 300)}")
-    return output
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    return process.stdout
 
 
 def _environment() -> dict[str, str]:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from waiting import wait_until
 
 from nmt.errors import UserError
+from nmt.runtime import workers
 from nmt.runtime.workers import WorkerPool, run_ordered
 
 KILLED = ("a worker was killed", "Use fewer.")
@@ -76,6 +77,20 @@ def together(folder: Path, count: int) -> Callable[[str], int]:
 
 def several(setup: Any, count: int = 2, **options: Any) -> WorkerPool[Any, Any]:
     return WorkerPool(setup, count, *KILLED, **options)
+
+
+def test_a_signal_in_the_moment_of_the_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, started = workers._start, []
+
+    def start(*arguments: Any) -> Any:
+        started.append(original(*arguments))
+        signal.raise_signal(signal.SIGINT)
+        return started[-1]
+
+    monkeypatch.setattr(workers, "_start", start)
+    with pytest.raises(KeyboardInterrupt), several(add, forked=True):
+        pass
+    assert [process.exitcode for _, process in started] == [-signal.SIGKILL]
 
 
 def children() -> list[Any]:
