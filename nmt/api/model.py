@@ -346,10 +346,10 @@ class Model:
                 scores = reader.score(texts, bar.update)
         for number, scored in enumerate(scores, 1):
             if scored.truncated:
-                limit = reader.searcher.max_source_tokens
+                searcher = reader.searcher
                 log.warning(
-                    f"source {number}: cut to {limit:,} of {scored.truncated:,} tokens "
-                    "(decoding.max_source_tokens)"
+                    f"source {number}: cut to {searcher.max_source_tokens:,} of {scored.truncated:,} tokens "
+                    f"({searcher.source_limit})"
                 )
         return scores
 

@@ -55,11 +55,13 @@ def joined(parts: Parts, translations: Sequence[Translation], seed: int | None =
     if seed is not None:
         hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
     longest = max(translations, key=lambda translation: translation.truncated)
+    limited = max(translations, key=lambda translation: translation.cut_to)  # 0 of one that was not searched
     return Translation(
         tuple(hypotheses),
         truncated=longest.truncated,
         num_tokens=sum(translation.num_tokens for translation in translations),
-        cut_to=max(translation.cut_to for translation in translations),
+        cut_to=limited.cut_to,
+        cut_by=limited.cut_by,
         unmet=tuple(phrase for translation in translations for phrase in translation.unmet),
         appended=sum(translation.appended for translation in translations),
         numbers=tuple(number for translation in translations for number in translation.numbers),

@@ -74,6 +74,13 @@ class Searcher(ABC):
     has_attention = False
 
     @property
+    def source_limit(self) -> str:
+        """The reason for `max_source_tokens`, for messages about cut sources: the option, or the model."""
+        if self.max_source_tokens < self.config.max_source_tokens:
+            return "the limit of the model; give shorter sentences"
+        return "decoding.max_source_tokens"
+
+    @property
     def sentences_per_batch(self) -> int:
         """The largest number of sentences per batch."""
         return self.config.sentences_per_batch

@@ -56,6 +56,7 @@ class Translation:
             longest part.
         num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
         cut_to: maximum number of source tokens: `decoding.max_source_tokens`, or less if a model requires it.
+        cut_by: which of the two it is; see `Searcher.source_limit`.
         unmet: the constraints that the best hypothesis does not meet.
         appended: number of URLs, tags and variables that are at the end of the best hypothesis because the
             search did not place them.
@@ -72,6 +73,7 @@ class Translation:
     truncated: int = 0
     num_tokens: int = 0
     cut_to: int = 0
+    cut_by: str = ""
     unmet: tuple[str, ...] = ()
     appended: int = 0
     skipped: int = 0
@@ -115,7 +117,7 @@ def problems(translation: Translation, number: int) -> list[str]:
         sentences = "a sentence" if translation.too_long == 1 else f"{translation.too_long:,} sentences"
         messages.append(
             f"line {number}: {sentences} of more than {translation.cut_to:,} tokens divided at commas "
-            "(decoding.max_source_tokens)"
+            f"({translation.cut_by})"
         )
     if translation.lost:
         expected, found = translation.lost
@@ -126,7 +128,7 @@ def problems(translation: Translation, number: int) -> list[str]:
     if translation.truncated:
         messages.append(
             f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
-            "(decoding.max_source_tokens)"
+            f"({translation.cut_by})"
         )
     if translation.retried:
         messages.append(

@@ -390,6 +390,7 @@ class Translator:
             truncated=line.num_tokens if line.num_tokens > most else 0,
             num_tokens=len(best.ids) + 1,
             cut_to=most,
+            cut_by=self.searcher.source_limit,
             unmet=(*(line.phrases[index][0] for index in best.unmet), *line.impossible),
             appended=line.restored[0].appended,
             skipped=line.masked.skipped,

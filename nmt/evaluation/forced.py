@@ -116,7 +116,9 @@ def score_references(config: EvalConfig) -> ForcedReport:
     with progress(total=len(pairs), unit="pairs", description="Scoring") as bar:
         scored = reader.score(pairs, bar.update)
     seconds = time.monotonic() - start
-    warn_of_cut_sources([pair.truncated for pair in scored], reader.searcher.max_source_tokens)
+    if cut := sum(pair.truncated > 0 for pair in scored):
+        searcher = reader.searcher
+        warn_of_cut_sources(cut, len(scored), searcher.max_source_tokens, searcher.source_limit)
     task.details |= {"decoding": storage.to_plain(decoding), "precision": loaded.precision.name}
     report = ForcedReport(task.title, scored, seconds, task.details)
     if impossible := len(scored) - len(report.possible):

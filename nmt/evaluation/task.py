@@ -310,8 +310,8 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
             of_part = translator.translate(part.texts["source"], bar.update)
             part.texts["hypotheses"] = [translation.hypotheses[0].text for translation in of_part]
             translations += of_part
-    limit = max((translation.cut_to for translation in translations), default=0)
-    warn_of_cut_sources([translation.truncated for translation in translations], limit)
+    if cut := [translation for translation in translations if translation.truncated]:
+        warn_of_cut_sources(len(cut), len(sources), cut[0].cut_to, cut[0].cut_by)
     if appended := sum(translation.appended > 0 for translation in translations):
         log.warning(f"{appended:,} of {len(sources):,} translations: URLs, tags or variables appended")
     if lost := sum(translation.lost is not None for translation in translations):
@@ -324,12 +324,9 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
     return [translation.hypotheses[0].text for translation in translations]
 
 
-def warn_of_cut_sources(truncated: Sequence[int], limit: int) -> None:
-    """Logs how many sources, each given by its number of tokens, or 0, were cut to a limit of tokens."""
-    if cut := sum(tokens > 0 for tokens in truncated):
-        log.warning(
-            f"{cut:,} of {len(truncated):,} sources: cut to {limit:,} tokens (decoding.max_source_tokens)"
-        )
+def warn_of_cut_sources(cut: int, total: int, limit: int, reason: str) -> None:
+    """Logs how many sources were cut to a limit of tokens; `reason` is `Searcher.source_limit`."""
+    log.warning(f"{cut:,} of {total:,} sources: cut to {limit:,} tokens ({reason})")
 
 
 def configured_utility(

@@ -36,6 +36,7 @@ class Shout:
     num_tokens: int
     truncated: int
     cut_to: int = 1024
+    cut_by: str = "decoding.max_source_tokens"
     unmet: tuple[str, ...] = ()
     appended: int = 0
     skipped: int = 0

@@ -12,7 +12,7 @@ from toys import CopyModel, NanModel, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig, Precision
 from nmt.decoding.search_batches import batches_by_length
-from nmt.decoding.translation import BLANK
+from nmt.decoding.translation import BLANK, problems
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.runtime.streams import log
@@ -57,6 +57,18 @@ def test_long_sources_are_cut_and_say_so() -> None:
     assert (short.truncated, whole.truncated, cut.truncated) == (0, 0, 101)
     assert whole.hypotheses[0].text == exact
     assert cut.hypotheses[0].text == exact  # nine words and EOS
+
+
+def test_the_message_names_the_limit_of_the_model_if_it_is_lower() -> None:
+    class Short(CopyModel):
+        max_source_len = 3
+
+    for options, limit in [
+        ({}, "the limit of the model; give shorter sentences"),
+        ({"max_source_tokens": 3}, "decoding.max_source_tokens"),
+    ]:
+        (cut,) = translator(Short(), **options).translate(["w1 w2 w3 w4"])
+        assert problems(cut, 1) == [f"line 1: cut to 3 of 5 tokens ({limit})"]
 
 
 def test_translations_are_at_most_as_long_as_the_options_say() -> None:

@@ -44,6 +44,7 @@ class Stub:
     """Gives each token the log-probability -1/4; cuts sources of more than `max_source_tokens` words."""
 
     calls: list[Any] = []
+    source_limit = "decoding.max_source_tokens"
 
     def __init__(self, loaded: LoadedModels, decoding: DecodingConfig) -> None:
         self.searcher, self.max_source_tokens = self, decoding.max_source_tokens

@@ -197,7 +197,9 @@ def test_an_empty_list_has_an_empty_answer() -> None:
 
 
 def test_a_cut_line_is_a_warning() -> None:
-    cut = Translation((ScoredText("A", -1.0),), truncated=2000, cut_to=1024)
+    cut = Translation(
+        (ScoredText("A", -1.0),), truncated=2000, cut_to=1024, cut_by="decoding.max_source_tokens"
+    )
     assert answer(read_request({"q": "a"}, LimitsConfig()), [cut])["warnings"] == [
         "line 1: cut to 1,024 of 2,000 tokens (decoding.max_source_tokens)"
     ]
