@@ -250,13 +250,31 @@ def require_writable(path: Path, key: str) -> None:
         parent_status = stat_or_none(folder)
         if parent_status is None or not stat.S_ISDIR(parent_status.st_mode):
             raise UserError(f"{key}: there is no folder {folder}. Create it first.")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise UserError(f"{key}: the folder {folder} is not writable. Choose another.")
+        require_takes_files(folder, key)
     except OSError as error:
         reason = reason_of(error)
         if reason is None:
             raise
         raise UserError(f"{key}: {reason}") from error
+
+
+def require_takes_files(folder: Path, key: str) -> None:
+    """Requires that files can be created in a folder, by creating one and removing it.
+
+    Its permissions are not enough: they allow root to write to /proc, and a disk may be full.
+
+    Raises:
+        UserError: it is not writable.
+        OSError: another reason, such as a full disk.
+    """
+    probe = folder / _temporary_name("probe")
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.unlink(probe)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EINVAL, errno.ENOENT, errno.EPERM, errno.EROFS):
+            raise
+        raise UserError(f"{key}: the folder {folder} is not writable. Choose another.") from error
 
 
 def make_folder(path: Path) -> Path:

@@ -8,9 +8,14 @@ kernels.
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
@@ -102,6 +107,7 @@ def failure(is_right: Callable[[], bool]) -> str | None:
     Raises:
         OutOfMemoryError: there is too little memory to try them.
     """
+    choose_kernel_cache()
     try:
         with torch.inference_mode(False), torch.enable_grad():
             right = is_right()
@@ -110,3 +116,23 @@ def failure(is_right: Callable[[], bool]) -> str | None:
     except Exception as error:  # also Triton's own classes, and those of its compilers
         return (str(error) or type(error).__name__).partition("\n")[0]
     return None if right else "its results are wrong"
+
+
+@cache
+def choose_kernel_cache() -> None:
+    """Chooses the folder of compiled kernels if Triton can't use its default, `~/.triton`.
+
+    It is in `NMT_CACHE`, or else a temporary folder of this process. Without a home folder, Triton would
+    create a folder named `~`.
+    """
+    if "TRITON_CACHE_DIR" in os.environ or "TRITON_HOME" in os.environ:
+        return
+    home = Path(os.path.expanduser("~"))
+    folder = home / ".triton"
+    if home.is_absolute() and os.access(folder if folder.exists() else home, os.W_OK | os.X_OK):
+        return
+    chosen = os.environ.get("NMT_CACHE")
+    if not chosen:
+        chosen = tempfile.mkdtemp(prefix="nmt-kernels-")
+        atexit.register(shutil.rmtree, chosen, ignore_errors=True)
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(chosen, "triton")

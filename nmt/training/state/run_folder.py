@@ -20,7 +20,16 @@ from nmt.config.checks import shortened
 from nmt.config.data import SIDE_NORMALIZATION
 from nmt.config.storage import to_plain, to_yaml
 from nmt.errors import UserError
-from nmt.runtime.files import expanded, locked, make_folder, parse_json, read_text, replaced, stat_or_none
+from nmt.runtime.files import (
+    expanded,
+    locked,
+    make_folder,
+    parse_json,
+    read_text,
+    replaced,
+    require_takes_files,
+    stat_or_none,
+)
 from nmt.runtime.model_files import WEIGHTS
 from nmt.runtime.os_errors import file_error, reason_of, write_errors
 from nmt.runtime.streams import log, log_also_to
@@ -117,8 +126,7 @@ class RunFolder:
             while not os.path.lexists(above) and above != above.parent:
                 above = above.parent
             _require_kind(above, stat.S_ISDIR, "folder")
-            if not os.access(above, os.W_OK | os.X_OK):
-                raise UserError(f"run_dir={self.path}: {above} can't be written to. Choose another folder.")
+            require_takes_files(above, f"run_dir={self.path}")
             if (self.path / WEIGHTS).exists():
                 raise UserError(
                     f"run_dir={self.path}: is the folder of a model, which the run would overwrite. Give "

@@ -377,6 +377,9 @@ def test_a_run_folder_that_cannot_be(tmp_path: Path) -> None:
         ("link", "link: not a folder"),
         ("x" * 256, "its name is too long"),
         ("x/" * 3000, "its name is too long"),
+        ("/proc/run", "^run_dir=/proc/run: the folder /proc is not writable. Choose another.$"),
+        ("/sys/kernel/below/run", "the folder /sys/kernel is not writable"),
+        ("/dev/null/run", "/dev/null: not a folder"),
     ]:
         with pytest.raises(UserError, match=words):
             RunFolder(tmp_path / name).require_sound()
