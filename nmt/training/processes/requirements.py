@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import socket
 import threading
@@ -13,6 +14,7 @@ LOOPBACK = "127.0.0.1"  # not localhost: a small container may have no names
 _DESCRIPTORS, _DESCRIPTORS_PER_RANK = 48, 8
 """Measured: two ranks need 33 to 40 open files, four need 41 to 48."""
 _THREADS_PER_RANK = 20  # measured: one rank needs 13, two need 25 to 40
+_SEMAPHORES, _SEMAPHORES_PER_RANK = 6, 2  # measured: two ranks need nine
 _LOOPBACK_SECONDS = 10.0
 
 
@@ -60,15 +62,17 @@ def _require_semaphores(processes: int) -> None:
     """Requires that this system has semaphores, through which torch's agent gets the results of the ranks.
 
     Raises:
-        UserError: `/dev/shm` is missing or read-only, as in some containers.
+        UserError: `/dev/shm` is missing, read-only or full, as in some containers.
     """
-    try:
-        multiprocessing.Lock()
+    try:  # all at once: each takes a page of memory there
+        _ = [multiprocessing.Lock() for _ in range(_SEMAPHORES + processes * _SEMAPHORES_PER_RANK)]
     except (OSError, ImportError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        fix = "a larger /dev/shm (docker run --shm-size=64m)" if is_full else "/dev/shm writable"
         raise UserError(
             f"training.devices={processes}: several processes need semaphores in /dev/shm, which can't be "
-            f"created ({reason}). Mount /dev/shm writable, or give training.devices=1."
+            f"created ({reason}). Mount {fix}, or give training.devices=1."
         ) from error
 
 

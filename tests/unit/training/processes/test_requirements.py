@@ -34,6 +34,24 @@ def test_no_semaphores(error: Exception, monkeypatch: pytest.MonkeyPatch) -> Non
         launch(str, "", 2, StopRequest())
 
 
+def test_too_few_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def limited() -> object:
+        if len(made) == 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        made.append(object())
+        return made[-1]
+
+    monkeypatch.setattr(multiprocessing, "Lock", limited)
+    with pytest.raises(UserError) as refusal:
+        launch(str, "", 2, StopRequest())
+    assert str(refusal.value) == (
+        "training.devices=2: several processes need semaphores in /dev/shm, which can't be created (No space "
+        "left on device). Mount a larger /dev/shm (docker run --shm-size=64m), or give training.devices=1."
+    )
+
+
 def test_a_daemon_process_can_not_start_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"^training.devices=2: a daemon process, as those"):
