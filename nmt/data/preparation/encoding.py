@@ -17,6 +17,7 @@ from nmt.copying.strings import mask_pair
 from nmt.data.cache import fingerprint, source_of
 from nmt.data.cleaning.clean_text import Texts, report_to_json
 from nmt.data.cleaning.cleaner import CleaningReport, PieceRule
+from nmt.data.corpora.columns import TextBlock
 from nmt.data.corpora.held_out import HeldOut
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.model_file import normalizer_of
@@ -29,6 +30,7 @@ from nmt.runtime.streams import log
 VALID_PIECES = 1024
 """A longer side of a validation pair is truncated."""
 _SLICE = 8192  # pairs encoded at a time
+_DROPPED = "dropped"  # the array in a shard that says which pairs of its text the piece rule has dropped
 _RATIO_BINS_PER_OCTAVE = 4
 _RATIO_OCTAVES = 3  # ratios from 1/8 to 8; the outer bins include all ratios beyond that
 _RATIO_BINS = 2 * _RATIO_OCTAVES * _RATIO_BINS_PER_OCTAVE
@@ -60,11 +62,19 @@ class Encoder:
     def __call__(self, path: Path) -> int:
         """Encodes the shard whose number is the name of `path`, and writes it; returns the pairs read."""
         tokenizer, rule, shard = self._tokenizer, self._rule, int(path.stem)
-        report = CleaningReport()
+        rows, report = self._texts.rows(shard), CleaningReport()
         slices: list[tuple[Side, Side]] = []
-        for rows, source, target, dropped in self._slices(shard):
+        all_dropped: list[Array] = []
+        for begin in range(0, max(len(rows), 1), _SLICE):
+            chosen = rows[begin : begin + _SLICE]
+            sources, targets = masked_sides(*self._texts.sides(shard, chosen), tokenizer)
+            source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
+            if self._tag is not None:
+                source = _tagged(source, self._tag)
+            dropped = rule.drops(source.lengths(), target.lengths())
+            all_dropped.append(dropped)
             if dropped.any():
-                for pair in zip(*self._texts.pairs(shard, rows[dropped]), strict=True):
+                for pair in zip(*self._texts.pairs(shard, chosen[dropped]), strict=True):
                     report.drop(rule.name, rule.words, *pair)
                     report.keep(-1)  # the first stage counted it as retained
                 retained = np.flatnonzero(~dropped)
@@ -72,25 +82,17 @@ class Encoder:
             slices.append((source, target))
         source, target = (Side.concatenated([pair[side] for pair in slices]) for side in (0, 1))
         counts = Counts.of(source, target, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
-        Shard(source, target, counts.arrays(), report_to_json(report)).write(path)
-        return len(self._texts.rows(shard))
+        more = {**counts.arrays(), _DROPPED: np.concatenate(all_dropped)}
+        Shard(source, target, more, report_to_json(report)).write(path)
+        return len(rows)
 
-    def texts(self) -> Iterator[tuple[list[str], list[str]]]:
-        """Yields the text of the retained pairs, without the tag, in blocks."""
-        for shard in range(self._texts.num_shards):
-            for rows, _, _, dropped in self._slices(shard):
-                yield self._texts.pairs(shard, rows[~dropped])
 
-    def _slices(self, shard: int) -> Iterator[tuple[Array, Side, Side, Array]]:
-        """Yields slices of a shard: rows (N,), the ids of both sides, and whether each is dropped (N,)."""
-        tokenizer, rows = self._tokenizer, self._texts.rows(shard)
-        for begin in range(0, max(len(rows), 1), _SLICE):
-            chosen = rows[begin : begin + _SLICE]
-            sources, targets = masked_sides(*self._texts.sides(shard, chosen), tokenizer)
-            source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
-            if self._tag is not None:
-                source = _tagged(source, self._tag)
-            yield chosen, source, target, self._rule.drops(source.lengths(), target.lengths())
+def encoded_texts(texts: Texts, store: Store) -> Iterator[TextBlock]:
+    """Yields the text of the pairs that an `Encoder` has encoded, without the tag, in blocks."""
+    for shard, more in enumerate(store.more()):
+        rows = texts.rows(shard)[~more[_DROPPED]]
+        for begin in range(0, len(rows), _SLICE):
+            yield texts.pairs(shard, rows[begin : begin + _SLICE])
 
 
 def encoded_set(tokenizer: Tokenizer, text: HeldOut) -> Store:

@@ -27,7 +27,7 @@ from nmt.data.corpora.columns import TextBlock
 from nmt.data.corpora.held_out import HeldOut, by_key, held_out_facts, is_given, read_sets
 from nmt.data.corpora.mixture import mean_draws
 from nmt.data.corpora.sources import Source, check_tags, known_tags, open_sources, without_tag
-from nmt.data.preparation.encoding import Encoder, encoded_set, encoder_fingerprint
+from nmt.data.preparation.encoding import Encoder, encoded_set, encoded_texts, encoder_fingerprint
 from nmt.data.preparation.evidence import evidence
 from nmt.data.preparation.given_vocabulary import given_vocabulary, has_many_bytes
 from nmt.data.preparation.samples import pairs_for_pieces, samples_of
@@ -143,7 +143,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         fingerprint=report["fingerprint"],
         vocab_size=stages.tokenizer_options.vocab_size,
         given=existing,
-        cleaned=stages.cleaned,
+        cleaned=partial(stages.cleaned, stores),
     )
 
 
@@ -276,16 +276,9 @@ class _Stages:
         """Encodes each corpus: its pairs, the report of dropped pairs, and what normalisation changes."""
         return [self._encoded(index, tokenizer) for index in range(len(self._sources))]
 
-    def cleaned(self) -> Iterator[TextBlock]:
-        """Yields the text of the pairs that are encoded, without tags."""
-        _ = self._texts  # they may not be cached any more
-        return (block for index in range(len(self._sources)) for block in self._encoder(index)().texts())
-
-    def _encoder(self, index: int) -> Callable[[], Encoder]:
-        source = self._sources[index]
-        text_folder = self.folders.folder("text", self._text_fingerprints[index])
-        repeats, tokenizer = self._repeats_file(index), self._tokenizer_folder
-        return partial(Encoder, text_folder, repeats, tokenizer, source.cleaning, source.tag)
+    def cleaned(self, stores: Sequence[Store]) -> Iterator[TextBlock]:
+        """Yields the text of the pairs that are encoded, of each corpus with its store, without tags."""
+        return (block for pair in zip(self._texts, stores, strict=True) for block in encoded_texts(*pair))
 
     def fingerprint(self, tokenizer: Tokenizer) -> str:
         """Returns a fingerprint of the encoded pairs."""
@@ -324,7 +317,9 @@ class _Stages:
         source = self._sources[index]
         key = [self._ids_fingerprint(index, tokenizer), encoder_fingerprint(tokenizer)]
         folder = self.folders.folder("ids", fingerprint(key))
-        setup = self._encoder(index)
+        text_folder = self.folders.folder("text", self._text_fingerprints[index])
+        repeats = self._repeats_file(index)
+        setup = partial(Encoder, text_folder, repeats, self._tokenizer_folder, source.cleaning, source.tag)
         tables: list[str] = []
 
         def build(part: Path) -> dict[str, Any]:
