@@ -20,7 +20,7 @@ import numpy as np
 
 from nmt.config.checks import shortened
 from nmt.errors import UserError
-from nmt.runtime.files import read_bytes, require_regular, stat_or_none
+from nmt.runtime.files import decoded, read_bytes, require_regular, stat_or_none
 from nmt.runtime.os_errors import read_errors
 
 DECODER = "decoder.yml"
@@ -80,14 +80,12 @@ class OpusFiles:
         if most is not None and member.file_size > most:
             raise UserError(f"{self.place(name)}: is damaged: it has more than {most:,} bytes")
         with read_errors(self.path), _damaged(self.place(name)):
-            return self._zip.read(member)
+            with self._zip.open(member) as file:
+                return file.read(member.file_size)  # without a size, a false one could fill the memory
 
     def text(self, name: str, most: int) -> str:
         """Returns the text of a file in UTF-8; raises `UserError` as `read`, or if it is not UTF-8."""
-        try:
-            return self.read(name, most).decode()
-        except UnicodeDecodeError as error:
-            raise UserError(f"{self.place(name)}: is damaged: not UTF-8 at byte {error.start + 1}") from None
+        return decoded(self.read(name, most), self.path / name)
 
     def arrays(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
         """Returns the arrays of an npz, as they are.
@@ -170,7 +168,7 @@ def _array(file: IO[bytes], member: zipfile.ZipInfo) -> np.ndarray[Any, Any]:
     shape, fortran, dtype = read_header[version](file)
     if dtype.hasobject:
         raise ValueError(f"{name} has objects of Python, which are not read")
-    content = file.read()
+    content = file.read(member.file_size)
     if len(content) != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
         raise ValueError(f"{name} does not have the size that it states")
     return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")

@@ -122,7 +122,10 @@ def _members(file: DataFile) -> Iterator[_Value]:
             return buffer[at : at + 1]
 
         def damaged(problem: str) -> UserError:
-            return UserError(f"{count()}: not valid JSON ({problem}).")
+            return UserError(
+                f"{count()}: not valid JSON ({problem}). Nothing shows where the next record begins, "
+                "so data.max_malformed can't drop this one. Correct it, or write one record per line."
+            )
 
         character()
         at += 1  # the bracket

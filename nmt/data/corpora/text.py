@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import nmt
+from nmt.data.corpora.columns import TextBlock
 from nmt.data.corpora.malformed import BROKEN, NOT_UTF8, Malformed
 from nmt.data.corpora.opening import CHUNK, DataFile, opened
 from nmt.errors import UserError
@@ -88,7 +89,7 @@ def _not_utf8(file: DataFile, lines_before: int, error: UnicodeDecodeError) -> s
 
 def read_pairs(
     files: Sequence[tuple[DataFile, DataFile]], key: str, malformed: Malformed
-) -> Iterator[tuple[list[str], list[str]]]:
+) -> Iterator[TextBlock]:
     """Yields the pairs of text files that correspond line by line, in blocks of the lines of both sides.
 
     A line that is not UTF-8 is dropped with the line of the other side.
@@ -99,7 +100,7 @@ def read_pairs(
     for source, target in files:
         sides = read_blocks(source, malformed), read_blocks(target, malformed)
         counts = [0, 0]
-        waiting: tuple[list[str], list[str]] = [], []  # lines of one side whose other side was not read yet
+        waiting: TextBlock = [], []  # lines of one side whose other side was not read yet
         while True:
             behind = 0 if len(waiting[0]) <= len(waiting[1]) else 1
             block = next(sides[behind], None)
@@ -124,8 +125,8 @@ def read_pairs(
 
 
 def _without_broken(
-    lines: tuple[list[str], list[str]], files: tuple[DataFile, DataFile], first: int, malformed: Malformed
-) -> tuple[list[str], list[str]]:
+    lines: TextBlock, files: tuple[DataFile, DataFile], first: int, malformed: Malformed
+) -> TextBlock:
     """Drops the pairs with a line that is not UTF-8; `first` is the number of the first line."""
     retained = []
     for number, pair in enumerate(zip(*lines, strict=True), first):

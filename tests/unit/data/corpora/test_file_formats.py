@@ -272,7 +272,10 @@ def test_other_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "a.json:2: 'target' must be text, not 2",
         ),
         ('[{"source":"a","target":"b"},\n\n{"source":"c"\n', "a.json:3: not valid JSON"),
-        ('[{"source":"a","target":"b"} {', "a.json:1: not valid JSON .a comma is missing"),
+        (
+            '[{"source":"a","target":"b"} {',
+            r"a.json:1: not valid JSON \(a comma is missing\)\. Nothing shows where the next record begins",
+        ),
         ('[{"source":"a","target":"b"}\n', "a.json:2: not valid JSON .the list has no end"),
         ('[{"source":"a","target":"b"},1]', "a.json:1: must be a JSON object"),
     ):
