@@ -15,6 +15,9 @@ from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
 
+LIBRETRANSLATE = {"zt": "zh-Hant", "pb": "pt-BR"}
+"""The codes that only LibreTranslate and Argos Translate have, and their meanings."""
+
 _NOT_CODES = frozenset({"src"})  # a common name of the source side, and the withdrawn code of Logudorese
 _SEVERAL_SCRIPTS = {"ku": ("Latn", "Arab"), "sh": ("Latn", "Cyrl"), "sr": ("Cyrl", "Latn")}
 _LONGEST = 60  # characters of a code; a client may send any text

@@ -11,7 +11,6 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from nmt import __version__
 from nmt.bundle import Bundle
 from nmt.copying.strings import WORD_START
 from nmt.data.subwords.tokenizer import one_line
-from nmt.data.subwords.vocabulary import FORBIDDEN_IDS, NUM_SPECIAL, UNK_ID
+from nmt.data.subwords.vocabulary import FORBIDDEN_IDS, NUM_SPECIAL
 from nmt.decoding.facts import TextFacts
 from nmt.errors import UserError
 from nmt.interop import argos_runner
@@ -41,9 +40,9 @@ from nmt.interop.ctranslate2_export import (
     write_weights,
 )
 from nmt.interop.marian_model import FORBIDDING_BIAS
-from nmt.interop.parity import equally_probable
-from nmt.languages import language_name, language_of
+from nmt.languages import LIBRETRANSLATE, language_name, language_of
 from nmt.model import build_model
+from nmt.runtime.commands import run_command
 from nmt.runtime.hub import brief
 from nmt.runtime.streams import log
 
@@ -178,19 +177,12 @@ class ArgosModel(LoadedByCTranslate2):
                 archive.extractall(temporary)
             [folder] = Path(temporary).iterdir()
             self._processor = spm.SentencePieceProcessor(model_proto=(folder / _PIECES).read_bytes())
-            super().__init__(folder / _MODEL, stored_vocabularies(folder / _MODEL), quantization)
-        ids = range(NUM_SPECIAL, self._processor.vocab_size())
-        # A `MarianVocabulary` encodes whole lines, as Argos Translate does: no ties.
-        self._may_tie = self._names[0][NUM_SPECIAL:] == [self._processor.id_to_piece(id) for id in ids]
-
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """See `ForeignModel.encode`."""
-        pieces = self._processor.encode(list(lines), out_type=str)
-        return [[self._ids[0].get(piece, UNK_ID) for piece in sentence] for sentence in pieces]
-
-    def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
-        """See `ForeignModel.encodings_tie`."""
-        return self._may_tie and equally_probable(self._processor, line, ids)
+            names = stored_vocabularies(folder / _MODEL)
+            ids = range(NUM_SPECIAL, self._processor.vocab_size())
+            # The pieces of a `MarianVocabulary`, which encodes whole lines, have another order.
+            may_tie = names[0][NUM_SPECIAL:] == [self._processor.id_to_piece(id) for id in ids]
+            processors = [self._processor] * 2
+            super().__init__(folder / _MODEL, names, processors, quantization, may_tie=may_tie)
 
     def encode_target(self, lines: Sequence[str]) -> None:
         """See `ForeignModel.encode_target`. Argos Translate has no SentencePiece model of the target."""
@@ -239,11 +231,14 @@ def _codes(bundle: Bundle) -> list[str]:
 
 
 def argos_code(code: str) -> str:
-    """Returns the code of a language in Argos Translate: that of ISO 639, and `zt` and `pb`."""
+    """Returns the code of a language in Argos Translate: that of ISO 639, or one of `LIBRETRANSLATE`."""
     language = language_of(code)
-    if language.language == "zh" and language.scripts == ("Hant",):
-        return "zt"
-    return "pb" if (language.language, language.region) == ("pt", "BR") else language.language or code
+    for own, meaning in LIBRETRANSLATE.items():
+        other = language_of(meaning)
+        same = (language.language, language.scripts) == (other.language, other.scripts)
+        if same and other.region in ("", language.region):
+            return own
+    return language.language or code
 
 
 def _other_piece(bundle: Bundle) -> str | None:
@@ -297,14 +292,7 @@ def translated_by_argos(
             "ARGOS_INTRA_THREADS": str(THREADS),
             "ARGOS_BEAM_SIZE": str(beam_size),
         }
-        process = subprocess.run(
-            [python, argos_runner.__file__],
-            input=json.dumps(request),
-            env=settings,
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
-        )
+        process = run_command([python, argos_runner.__file__], settings, json.dumps(request))
     if process.returncode:
         reason = brief(RuntimeError((process.stderr.strip().splitlines() or ["no message"])[-1]))
         raise UserError(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -127,13 +128,16 @@ pieces = [["TAG", *sentence] for sentence in source.encode(["A sentence."], out_
 """
 
 
-class LoadedByCTranslate2:
-    """A model on the CPU: the part of a `ForeignModel` that ids and probabilities need.
+class LoadedByCTranslate2(ABC):
+    """A model on the CPU that encodes texts with SentencePiece; see `ForeignModel`.
 
     Args:
         folder: a folder of CTranslate2.
         names: the pieces of the source and of the target in the engine, by our ids.
+        processors: the SentencePiece models of the source and of the target.
         quantization: the number format of its weights.
+        may_tie: whether nmt encodes a line word by word. Otherwise both encode whole lines: no ties.
+        ids: our ids by the pieces of the SentencePiece models; None: the engine has the same pieces.
         forbidden: the ids that a translation must not have, among those that the engine has.
     """
 
@@ -141,19 +145,41 @@ class LoadedByCTranslate2:
         self,
         folder: Path,
         names: Sequence[Sequence[str]],
+        processors: Sequence[Any],
         quantization: str,
+        *,
+        may_tie: bool,
+        ids: Sequence[Mapping[str, int]] | None = None,
         forbidden: Sequence[int] = FORBIDDEN_IDS,
     ) -> None:
         import ctranslate2
 
         self._names, self._suppressed = names, [[names[1][id]] for id in forbidden]
+        self._processors, self._may_tie = processors, may_tie
         self._ids = [{piece: id for id, piece in enumerate(pieces)} for pieces in names]
+        self._ids_of_pieces = ids or self._ids
         self._translator = ctranslate2.Translator(
             str(folder),
             device="cpu",
             compute_type=compute_type(quantization, "cpu"),
             intra_threads=THREADS,
         )
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """See `ForeignModel.encode`."""
+        return self._encoded(0, lines)
+
+    def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
+        """See `ForeignModel.encodings_tie`."""
+        return self._may_tie and equally_probable(self._processors[0], line, ids)
+
+    def encode_target(self, lines: Sequence[str]) -> list[list[int]] | None:
+        """See `ForeignModel.encode_target`."""
+        return self._encoded(1, lines)
+
+    @abstractmethod
+    def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
+        """See `ForeignModel.decode`."""
 
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
         """See `ForeignModel.translate`."""
@@ -186,6 +212,10 @@ class LoadedByCTranslate2:
         )
         return [list(result.log_probs) for result in results]
 
+    def _encoded(self, side: int, lines: Sequence[str]) -> list[list[int]]:
+        pieces, ids = self._processors[side].encode(list(lines), out_type=str), self._ids_of_pieces[side]
+        return [[ids.get(piece, UNK_ID) for piece in sentence] for sentence in pieces]
+
     def _pieces(self, side: int, ids: Sequence[Sequence[int]]) -> list[list[str]]:
         return [[self._names[side][id] for id in sentence] for sentence in ids]
 
@@ -195,27 +225,14 @@ class _ForeignModel(LoadedByCTranslate2):
 
     def __init__(self, folder: Path, quantization: str) -> None:
         files = [JOINT_FILE] * 2 if (folder / JOINT_FILE).exists() else [SOURCE_FILE, TARGET_FILE]
-        self._processors = [spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files]
-        # A `MarianVocabulary` encodes whole lines, as the engine does: no ties.
-        self._may_tie = not (folder / PIECE_LIST).exists()
-        super().__init__(folder, stored_vocabularies(folder), quantization)
-
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        return self._encoded(0, lines)
-
-    def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
-        return self._may_tie and equally_probable(self._processors[0], line, ids)
-
-    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
-        return self._encoded(1, lines)
+        processors = [spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files]
+        # A `MarianVocabulary` encodes whole lines.
+        may_tie = not (folder / PIECE_LIST).exists()
+        super().__init__(folder, stored_vocabularies(folder), processors, quantization, may_tie=may_tie)
 
     def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
         pieces = self._pieces(1, targets)
         return self._processors[1].decode(pieces, num_threads=1) if pieces else []
-
-    def _encoded(self, side: int, lines: Sequence[str]) -> list[list[int]]:
-        pieces = self._processors[side].encode(list(lines), out_type=str)
-        return [[self._ids[side].get(piece, UNK_ID) for piece in sentence] for sentence in pieces]
 
 
 def stored_vocabularies(folder: Path) -> list[list[str]]:

@@ -151,6 +151,10 @@ class Importer(ABC):
     files: ClassVar[tuple[str, ...]]
     weights: ClassVar[tuple[str, ...]]
 
+    def packages_for(self, model: Path) -> tuple[str, ...]:
+        """Returns the packages that a model needs, given as a folder or an archive; by default all."""
+        return self.packages
+
     @abstractmethod
     def read(self, folder: Path) -> Imported:
         """Reads the model in a folder, or in a file whose name has an ending of `archives`.

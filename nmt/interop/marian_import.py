@@ -40,6 +40,10 @@ class MarianImporter(Importer):
     )
     weights: ClassVar[tuple[str, ...]] = (marian_folder.WEIGHTS, marian_folder.PICKLED)
 
+    def packages_for(self, model: Path) -> tuple[str, ...]:
+        """See `Importer.packages_for`. CTranslate2 computes the models of OPUS-MT."""
+        return ("ctranslate2",) if is_opus(model) else self.packages
+
     def read(self, folder: Path) -> Imported:
         """See `Importer.read`."""
         if is_opus(folder):

@@ -46,17 +46,20 @@ class OpusModel(LoadedByCTranslate2):
     ) -> None:
         from ctranslate2.converters import OpusMTConverter
 
-        self._processors = [spm.SentencePieceProcessor(model_proto=model) for model in pieces.models]
-        self._lists = pieces.source_list, pieces.target_list or pieces.source_list
-        self._ours = [{theirs: ours for ours, theirs in enumerate(side)} for side in _sides(numbering)]
-        names = [[*SPECIAL.values(), *(f"{id}" for id in side[len(SPECIAL) :])] for side in _sides(numbering)]
+        processors = [spm.SentencePieceProcessor(model_proto=model) for model in pieces.models]
+        lists = pieces.source_list, pieces.target_list or pieces.source_list
+        sides = numbering.source, numbering.target
+        ours = [{theirs: id for id, theirs in enumerate(side)} for side in sides]
+        ids = [{piece: own[id] for piece, id in side.items()} for own, side in zip(ours, lists, strict=True)]
+        self._target_pieces = {id: piece for piece, id in ids[1].items()}
+        names = [[*SPECIAL.values(), *(f"{id}" for id in side[len(SPECIAL) :])] for side in sides]
         encoding = sinusoids(longest, options["dim-emb"], SineOrder.tensor2tensor).numpy()
         with TemporaryDirectory(prefix="nmt-import-") as name:
             folder = Path(name)
             stored = np.frombuffer(json.dumps(dict(options)).encode() + b"\0", np.int8)
             content: Any = {**arrays, "Wpos": encoding, OPTIONS: stored}
             np.savez(folder / _MODEL, **content)
-            for file, side, own in zip(_VOCABULARIES, _sides(numbering), names, strict=True):
+            for file, side, own in zip(_VOCABULARIES, sides, names, strict=True):
                 # Without the two ids that Marian does not have.
                 listed = sorted(
                     (id, piece) for id, piece in zip(side, own, strict=True) if id < len(side) - 2
@@ -64,31 +67,14 @@ class OpusModel(LoadedByCTranslate2):
                 (folder / file).write_text("".join(f'"{piece}": {id}\n' for id, piece in listed), "utf-8")
             (folder / DECODER).write_text(json.dumps({"models": [_MODEL], "vocabs": _VOCABULARIES}), "utf-8")
             OpusMTConverter(str(folder)).convert(str(folder / "converted"))
-            super().__init__(folder / "converted", names, "float32", [UNK_ID])
-
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """See `ForeignModel.encode`."""
-        return self._encoded(0, lines)
-
-    def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
-        """See `ForeignModel.encodings_tie`. Both encode whole lines: no ties."""
-        return False
-
-    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
-        """See `ForeignModel.encode_target`."""
-        return self._encoded(1, lines)
+            super().__init__(
+                *(folder / "converted", names, processors, "float32"),
+                may_tie=False,
+                ids=ids,
+                forbidden=[UNK_ID],
+            )
 
     def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
         """See `ForeignModel.decode`."""
-        pieces = {self._ours[1][id]: piece for piece, id in self._lists[1].items()}
-        texts = ("".join(pieces.get(id, "") for id in ids) for ids in targets)
+        texts = ("".join(self._target_pieces.get(id, "") for id in ids) for ids in targets)
         return [text.replace(WORD_START, " ").strip() for text in texts]
-
-    def _encoded(self, side: int, lines: Sequence[str]) -> list[list[int]]:
-        ids, ours = self._lists[side], self._ours[side]
-        pieces = self._processors[side].encode(list(lines), out_type=str)
-        return [[ours[ids[piece]] if piece in ids else UNK_ID for piece in sentence] for sentence in pieces]
-
-
-def _sides(numbering: Numbering) -> tuple[Sequence[int], Sequence[int]]:
-    return numbering.source, numbering.target

@@ -20,7 +20,7 @@ from nmt.config.checks import shortened
 from nmt.config.plain_yaml import parse_yaml
 from nmt.data.subwords.tokenizer import MAX_BYTES, SOURCE_FILE, TARGET_FILE
 from nmt.errors import UserError
-from nmt.interop.interfaces import Imported, require_packages
+from nmt.interop.interfaces import Imported
 from nmt.interop.marian_folder import MOST_BEAMS, MOST_PENALTY, Pieces, layer_shapes, shown, sound_pieces
 from nmt.interop.marian_model import FORBIDDING_BIAS, Numbering, our_weights
 from nmt.interop.opus_engine import OpusModel
@@ -59,7 +59,6 @@ def read_opus(path: Path) -> Imported:
     Raises:
         UserError: as for `Importer.read`.
     """
-    require_packages("format=marian", ("ctranslate2",))
     with OpusFiles(path) as files:
         decoder = _yaml(files.text(DECODER, 1 << 20), files.place(DECODER))
         [weights_name] = _names(decoder, "models", (1,), (".npz",), files.place(DECODER))

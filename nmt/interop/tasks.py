@@ -340,7 +340,7 @@ def import_model(config: ImportConfig) -> dict[str, Any]:
     importer = IMPORTERS.find(config.format, chosen_format)()
     output = expanded(config.output)
     require_empty(output, config.output)
-    require_packages(chosen_format, importer.packages)
+    require_packages(chosen_format, importer.packages_for(expanded(config.model)))
     set_threads(config.threads)
     pairs = _pairs(config)
     name, folder = _name_and_folder(config.model, importer)

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from nmt.config.serving import LimitsConfig
 from nmt.errors import UserError
-from nmt.languages import distance, language_name, language_of
+from nmt.languages import LIBRETRANSLATE, distance, language_name, language_of
 from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
 from nmt.serving.detection import detected
 from nmt.serving.refusals import Refusal, missing
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _LONG = 5_000  # characters that take some milliseconds to divide into sentences
 _CERTAIN = 90.0  # percent from which a text is taken to be in its target language
-_LIBRETRANSLATE = {"zt": "zh-Hant", "pb": "pt-BR"}  # codes that only LibreTranslate has
 
 
 class Service:
@@ -199,7 +198,7 @@ class Service:
                 and _distance(request.target, detection["language"]) is not None
             )
         same = _distance(request.source, request.target) is not None and not self._nearest(request)
-        return same and any(language is not None for language in self._known(request.target))
+        return same and any(self._known(request.target))
 
     def _nearest(self, request: TranslateRequest) -> list[ServedModel]:
         """Returns the models whose languages are the nearest to those of a request, none or more."""
@@ -254,5 +253,5 @@ def _distance(wanted: str | None, offered: str) -> int | None:
     if wanted is None:
         return 0
     found = distance(wanted, offered)
-    other = _LIBRETRANSLATE.get(wanted.lower()) if found is None else None
+    other = LIBRETRANSLATE.get(wanted.lower()) if found is None else None
     return found if other is None else distance(other, offered)

@@ -34,7 +34,7 @@ from nmt.training.selection import Selection, final_candidates, origin, select_b
 from nmt.training.state.checkpoint import CheckpointFolder
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder
-from nmt.training.state.warm_start import initial_model, new_model, start_fingerprint, start_folder
+from nmt.training.state.warm_start import initial_model, new_model, start_folder, weights_fingerprint
 from nmt.training.trainer import open_checkpoints
 from nmt.training.validation import SharedSearcher, Validator, translated_sets
 
@@ -94,7 +94,8 @@ def finish(
 def _start_is_unchanged(config: TrainConfig, start: str | None) -> bool:
     """Returns whether `start_from` has the weights with which the run has begun."""
     try:
-        return start_folder(config) is not None and start_fingerprint(config) == start
+        folder = start_folder(config)
+        return folder is not None and weights_fingerprint(folder) == start
     except UserError:
         return False
 

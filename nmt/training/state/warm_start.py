@@ -211,6 +211,11 @@ def start_fingerprint(config: TrainConfig) -> str | None:
     if folder is None:
         known = CheckpointFolder(RunFolder(Path(config.run_dir)).checkpoints, {}).newest_fingerprints()
         return known.get(START)
+    return weights_fingerprint(folder)
+
+
+def weights_fingerprint(folder: Path) -> str:
+    """Returns the SHA-256 of the weights in a model folder; raises `UserError` if they can't be read."""
     with read_errors(folder / WEIGHTS):
         return file_sum(folder / WEIGHTS)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +25,7 @@ from nmt.bundle import load_bundle  # noqa: E402
 from nmt.config import Activation, ImportConfig, Norm, Tie  # noqa: E402
 from nmt.errors import UserError  # noqa: E402
 from nmt.interop import opus_import  # noqa: E402
+from nmt.interop.opus_files import OpusFiles  # noqa: E402
 from nmt.interop.opus_vocabulary import parse_vocabulary  # noqa: E402
 from nmt.interop.tasks import import_model  # noqa: E402
 
@@ -278,6 +281,26 @@ def test_files_that_are_not_zips(tmp_path: Path) -> None:
     (tmp_path / "odd.npz").touch()
     with pytest.raises(UserError, match=r"^model=.*odd\.npz: must be a folder or a file \*\.zip\.$"):
         imported(tmp_path / "odd.npz", tmp_path / "ours")
+
+
+def test_a_false_size_in_a_zip_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "opus.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("decoder.yml", b"\0" * 30_000_000)
+    true, false = (size.to_bytes(4, "little") for size in (30_000_000, 100))
+    path.write_bytes(path.read_bytes().replace(true, false))
+    tracemalloc.start()
+    try:
+        with OpusFiles(path) as files, pytest.raises(UserError, match="decoder.yml: is damaged: Bad CRC"):
+            files.read("decoder.yml")
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_zip_needs_no_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    imported(opus_zip(tmp_path / "opus.zip"), tmp_path / "ours")
 
 
 def test_the_languages_are_asked_for(tmp_path: Path) -> None:
