@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import Toy
+from process_state import state
 from toy import write_toy
 
 from nmt.runtime.streams import log
@@ -32,6 +33,15 @@ def trained(toy: Toy) -> Path:
     return toy.folder / "trained"
 
 
+@pytest.fixture(scope="session")
+def expected(toy: Toy, trained: Path) -> dict[str, str]:
+    """The translations of nmt-translate."""
+    lines = [*(toy.folder / "train.src").read_text().split("\n")[:200], "Hello, wörld! 你好", ""]
+    text = "".join(f"{line}\n" for line in lines)
+    found = toy.run("nmt-translate", f"model_dir={trained}", text=text).stdout.decode().split("\n")[:-1]
+    return dict(zip(lines, found, strict=True))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_ceiling() -> Iterator[None]:
     """Measures the speed of the machine once: it takes as long as the training of a test."""
@@ -44,6 +54,27 @@ def one_ceiling() -> Iterator[None]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The toy corpus for trainings in this process; no test changes it."""
     return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
+
+
+@pytest.fixture
+def there(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    """The toy corpus; its folder is the working directory, its cache is that of the commands."""
+    monkeypatch.chdir(toy.folder)
+    monkeypatch.setenv("NMT_CACHE", str(toy.cache))
+    return toy
+
+
+@pytest.fixture
+def unchanged() -> Iterator[None]:
+    """Checks that a test does not change the process state; starts from settings that no call chooses."""
+    torch.set_num_threads(2)
+    torch.set_default_dtype(torch.float64)
+    before = state()
+    yield
+    try:
+        assert state() == before
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="session")
