@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+
+import page_tables
+from page_tables import Row, Table
 
 from nmt.config.model import ENCODINGS
 from position_experiments import comparisons, layers, speed, symbols, tasks
@@ -33,9 +35,6 @@ TRAINED = (5, 10, 15, 20)
 """Lengths of the tests within the lengths of training."""
 LONGER = (22, 25, 30, 40, 80)
 
-Row = Sequence[str]
-"""The cells of a row of a table."""
-
 
 def write_report(study: Path, docs: Path) -> None:
     """Writes the results of a study, their plots, and their tables into the guides."""
@@ -58,25 +57,15 @@ def write_report(study: Path, docs: Path) -> None:
 
 
 def with_tables(text: str, records: Sequence[Record], label: Callable[[str], str] = str) -> str:
-    """Returns the text of a guide with the tables of the records.
+    """Returns the text of a guide with the tables of the records, see `page_tables`.
 
-    A table is between `<!-- table: NAME -->` and `<!-- end of table -->`. Its first line, the head, is in the
-    language of the guide and remains; `label` translates the cells of the others.
+    `label` translates the cells, except those of the head.
     """
 
-    def replaced(match: re.Match[str]) -> str:
-        rows = [[label(cell) for cell in row] for row in TABLES[match["name"]](records)]
-        head = match["head"]
-        width = head.count("|") - 1
-        assert all(len(row) == width for row in rows), f"{match['name']}: rows of another width than the head"
-        lines = [head, "|" + "---|" * width, *(f"| {' | '.join(row)} |" for row in rows)]
-        return f"{match['start']}\n{chr(10).join(lines)}\n\n{match['end']}"
+    def table(name: str) -> Table:
+        return Table([[label(cell) for cell in row] for row in TABLES[name](records)])
 
-    pattern = (
-        r"(?P<start><!-- table: (?P<name>[\w-]+) -->\n)\n(?P<head>\|[^\n]*\|)\n(?:\|[^\n]*\n)*\n"
-        r"(?P<end><!-- end of table -->)"
-    )
-    return re.sub(pattern, replaced, text)
+    return page_tables.with_tables(text, table)
 
 
 def task_table(records: Sequence[Record]) -> Sequence[Row]:

@@ -1,0 +1,1 @@
+"""The numbers, tables and pictures of docs/transformer.md, for `transformer_steps.py`."""
