@@ -224,6 +224,8 @@ def test_gradient_ratios() -> None:
     ):
         assert tuple(f"{ratios[name, width, when]:.2f}" for name in SCORES_OF_STUDY) == numbers
         say(*numbers)
+    assert "training.max_updates=600" in comparisons.WIDE
+    say("600")
     scaled, plain = SCORES_OF_STUDY
     widths = comparisons.KEY_WIDTHS
     assert [w for w in widths if ratios[plain, w, "trained"] < ratios[scaled, w, "trained"]] == [16, 128, 256]
