@@ -34,16 +34,17 @@ class Element:
     inner: list[Element] = field(default_factory=list)
 
 
-def removed_tags(line: str) -> tuple[str, list[Element]]:
-    """Returns a line without its tags, and the outermost tags of the line."""
+def removed_tags(line: str, pattern: re.Pattern[str] = TAG) -> tuple[str, list[Element]]:
+    """Returns a line without its tags, and the outermost tags of the line; `pattern` matches a tag."""
     bare, matches = "", []
     place = 0
-    for match in TAG.finditer(line):
+    for match in pattern.finditer(line):
         part = line[place : match.start()]
         bare += part
         place = match.end()
         before, after = bare[-1:].isspace() or not bare, line[place : place + 1].isspace()
-        matches.append((match[0], len(bare), (before, after)))
+        is_word = not match[0].startswith("<") and not line[place : place + 1].isalnum()  # a variable
+        matches.append((match[0], len(bare), (before, after or is_word)))
         if bare[-1:].isspace() and after:
             place += 1  # one of two spaces
     bare += line[place:]
@@ -130,7 +131,7 @@ def _run(element: Element, sources: Sequence[int | None], low: int, high: int) -
     """Returns the target words of a tag: the longest run from `low` to `high` that is linked to its words.
 
     Words without a link inside the run belong to it. Without any link, the run is empty, and before the
-    first word that is linked to a later source word.
+    first word that is linked to the next source word, or else to a later one.
     """
     best = (high, high)
     start: int | None = None
@@ -145,8 +146,9 @@ def _run(element: Element, sources: Sequence[int | None], low: int, high: int) -
         if place + 1 - start > best[1] - best[0]:
             best = (start, place + 1)
     if best == (high, high):
-        later = (p for p in range(low, high) if (s := sources[p]) is not None and s >= element.words.start)
-        place = next(later, high)
+        start = element.words.start
+        later = [p for p in range(low, high) if (source := sources[p]) is not None and source >= start]
+        place = next((p for p in later if sources[p] == start), later[0] if later else high)
         return place, place
     return best
 

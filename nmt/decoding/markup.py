@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nmt.copying.aligned_tags import proportional_links, removed_tags, with_tags
+from nmt.copying.strings import MARKUP
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ def translated_without_tags(
 
     Args:
         translate: translates lines, with the alignments of their words if its second argument is true.
-        lines: lines with tags.
+        lines: lines with tags, and with variables, which are placed as tags are.
         aligned: whether there are alignments; without them, a tag is at the same share of its line.
     """
     if not lines:
         return []
-    bare, elements = zip(*map(removed_tags, lines), strict=True)
+    bare, elements = zip(*(removed_tags(line, MARKUP) for line in lines), strict=True)
     return [
         replace(
             translation,

@@ -18,7 +18,7 @@ from nmt.errors import UserError
 TIMES = re.compile(r"[ \t]*(?:\d+:)?\d+:\d\d[,.]\d+[ \t]+-->[ \t]+(?:\d+:)?\d+:\d\d[,.]\d+(?:[ \t].*)?\r?")
 """Matches the row with the times of a subtitle."""
 _CODES = re.compile(r"(\{\\[^{}\n]*\}|<\d[\d:.]*>)")  # of SubStation Alpha, and times inside a subtitle
-_DASHES = ("-", "–", "—", "‐", "−")
+_DASH = re.compile(r"[ \t]*[-–—‐−][ \t]*")
 _MOST_ROWS = 8  # of a subtitle that is translated as a whole
 _WORD = re.compile(r"(?:<[^<>\n]*>|[^\s<]|<)+")
 
@@ -46,11 +46,15 @@ class _Subtitles(MarkedText):
 
     def add_rows(self, rows: Sequence[str]) -> None:
         """Adds the rows of a subtitle, without their line ends."""
-        is_one = len(rows) <= _MOST_ROWS and not any(row.lstrip().startswith(_DASHES) for row in rows[1:])
+        is_one = len(rows) <= _MOST_ROWS and not any(map(_DASH.match, rows[1:]))
         for place, group in enumerate([rows] if is_one else [[row] for row in rows]):
             if place:
                 self.add_frame(self.line_end)
             before = len(self.lines)
+            dash = _DASH.match(group[0])
+            if dash is not None and len(group) == 1:
+                self.add_frame(dash[0])
+                group = [group[0][dash.end() :]]
             pieces = [*_pieces(" ".join(row.strip() for row in group))]
             if has_text(pieces):
                 self.add(pieces)

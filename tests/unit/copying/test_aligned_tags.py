@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.copying.aligned_tags import proportional_links, removed_tags, with_tags
+from nmt.copying.strings import MARKUP
 
 
 @pytest.mark.parametrize(
@@ -69,3 +70,12 @@ def test_every_tag_is_there_once(parts: list[str], links: list[tuple[int, int]])
 def test_links_without_attention_are_in_order() -> None:
     assert proportional_links("a b c", "A B C D E F") == [(0, 0), (0, 1), (1, 2), (1, 3), (2, 4), (2, 5)]
     assert proportional_links("", "A") == []
+
+
+def test_variables_are_placed_as_tags_are() -> None:
+    for line, bare, translation, links, expected in (
+        ("%d dogs run", " dogs run", "Es rennen Hunde", [(1, 1), (0, 2)], "Es rennen %d Hunde"),
+        ('Open "%s" {now}', 'Open "" ', "Öffne das", [(0, 0), (1, 1)], "Öffne %s das {now}"),
+    ):
+        found, elements = removed_tags(line, MARKUP)
+        assert (found, with_tags(translation, elements, links)) == (bare, expected)

@@ -171,6 +171,7 @@ first
 00:03.000 --> 00:04.000
 Bye"""
 VTT_OUT = VTT.replace("Tom &amp; <c.big>Jerry", "TOM &amp; <c.big>JERRY").replace("Bye", "BYE")
+HTML_OUT = '<!DOCTYPE html><p title="x">A <b>DOG</b></p>'
 HTML = '<!DOCTYPE html><p title="x">A <b>dog</b></p>'
 
 
@@ -185,7 +186,7 @@ HTML = '<!DOCTYPE html><p title="x">A <b>dog</b></p>'
         ("a.pot", PO.replace("\n", "\r\n"), PO_OUT.replace("\n", "\r\n")),
         ("a.srt", SRT, SRT_OUT),
         ("a.vtt", VTT, VTT_OUT),
-        ("page", HTML, '<!DOCTYPE html><p title="x">A <b>DOG</b></p>'),
+        ("page", HTML, HTML_OUT),
         ("a.txt", "A\r\n\r\nb", "A\r\n\r\nB"),
         ("a.json", ' [{"text": "a", "n": 1},\n{"text": "b"}]', '[\n{"n": 1, "translation": "A", "score": -0.5},\n{"translation": "B", "score": -0.5}\n]\n'),
         ("a.json", '{"text": "a"}\n', '{"translation": "A", "score": -0.5}\n'),
