@@ -22,7 +22,12 @@ def on_config(config: Any) -> Any:
 
 
 def _block(source: str, language: str, css_class: str, *_: Any, **__: Any) -> str:
-    return f'<div class="{css_class}">{mathml(source)}</div>'
+    from pymdownx.superfences import SuperFencesException  # the tests do without it
+
+    try:
+        return f'<div class="{css_class}">{mathml(source)}</div>'
+    except Exception as error:  # after any other exception, the page would show the LaTeX
+        raise SuperFencesException(f"{error}\n{source}") from error
 
 
 def mathml(source: str) -> str:
@@ -33,6 +38,6 @@ def mathml(source: str) -> str:
     """
     converted: str = convert(source, display="block")
     if "\\" in converted or "<mi>&</mi>" in converted:
-        raise ValueError(f"latex2mathml does not know a command or an environment of this formula:\n{source}")
+        raise ValueError("latex2mathml does not know a command or an environment of this formula:")
     # Parentheses grow with their matrix only in fonts for mathematics; style.css draws them.
     return _PARENTHESES.sub(r'<mrow class="parentheses">\g<0></mrow>', converted)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from doc_pages import page
 from position_experiments import captions, comparisons, tasks
 from position_experiments.results import FILE, Record, chosen, over, read_results, score
@@ -333,6 +334,19 @@ def test_parameters_of_the_systems_of_the_paper(options: dict[str, int], million
     counted = num_weights(ModelConfig(**options), 37_000, 37_000)
     assert f"{counted / 1e6:.2f}" == millions
     assert millions in (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+
+
+def test_what_differs_in_the_systems_of_the_paper() -> None:
+    configs = ROOT / "configs"
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    for pair, pieces in (("de", "37,000"), ("fr", "32,000")):
+        data = yaml.safe_load((configs / "data" / f"wmt14_{pair}_en.yaml").read_text(encoding="utf-8"))
+        assert (data["tokenizer"]["segmentation"], f"{data['tokenizer']['vocab_size']:,}") == ("bpe", pieces)
+        assert pieces in text
+        for size, updates in (("base", "1,500 updates"), ("big", "`big` 600")):
+            file = configs / "experiment" / f"wmt14_en_{pair}_{size}.yaml"
+            every = yaml.safe_load(file.read_text(encoding="utf-8"))["training"]["checkpoint_every"]
+            assert f"{every:,}" in updates and updates in text
 
 
 def test_formulas_become_mathml() -> None:
