@@ -54,8 +54,8 @@ def build(config: ModelConfig) -> Any:
     return model
 
 
-def naive(model: RecurrentModel, source: list[int], target: list[int]) -> Tensor:
-    """Returns log-probabilities (T, V) of one pair, token by token, without packing, padding or masks."""
+def naive(model: RecurrentModel, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
+    """Returns log-probabilities (T, V) and attention (T, S) of a pair, without packing, padding or masks."""
     d = model.config.d_model
     embedding = model.source_embedding or model.target_embedding
     x = torch.stack([embedding.weight[i] * d**0.5 for i in [*source, 2]])
@@ -64,12 +64,13 @@ def naive(model: RecurrentModel, source: list[int], target: list[int]) -> Tensor
     memory, decoder = x, model.decoder
     hidden = list(torch.tanh(decoder.initial(memory[0, d // 2 :])).chunk(len(decoder.units)))
     cells = [torch.zeros(d, dtype=x.dtype) for _ in hidden]
-    output, found = torch.zeros(d, dtype=x.dtype), []
+    output, found, seen = torch.zeros(d, dtype=x.dtype), [], []
     for i in [1, *target]:
         y = model.target_embedding.weight[i] * d**0.5
         if hasattr(decoder, "score"):
             scores = [decoder.score @ torch.tanh(decoder.query(hidden[-1]) + decoder.key(m)) for m in memory]
-            context = torch.stack(scores).softmax(0) @ memory
+            weights = torch.stack(scores).softmax(0)
+            context = weights @ memory
             step = torch.cat([y, context])
         else:
             step = torch.cat([y, output])
@@ -84,9 +85,10 @@ def naive(model: RecurrentModel, source: list[int], target: list[int]) -> Tensor
         else:
             weights = torch.stack([step @ decoder.key(m) for m in memory]).softmax(0)
             output = torch.tanh(decoder.out(torch.cat([weights @ memory, step])))
+        seen.append(weights)
         bias = 0 if model.output_bias is None else model.output_bias
         found.append((model.output_weight @ output + bias).log_softmax(0))
-    return torch.stack(found)
+    return torch.stack(found), torch.stack(seen)
 
 
 def log_probs(model: RecurrentModel) -> list[Tensor]:
@@ -99,7 +101,7 @@ def log_probs(model: RecurrentModel) -> list[Tensor]:
 def test_forward_and_gradients_are_the_naive_ones(config: ModelConfig) -> None:
     model = build(config)
     fast = torch.cat(log_probs(model))
-    slow = torch.cat([naive(model, source, target) for source, target in PAIRS])
+    slow = torch.cat([naive(model, source, target)[0] for source, target in PAIRS])
     assert_same_with_gradients(model, fast, slow)
 
 
@@ -109,6 +111,15 @@ def test_steps_are_the_forward_pass(config: ModelConfig, plan: list[int]) -> Non
     model = build(config)
     for got, expected in zip(decode(model, PAIRS, plan), log_probs(model), strict=True):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
+@VARIANTS
+def test_attention_weights_are_the_naive_ones(config: ModelConfig) -> None:
+    model = build(config)
+    for pair in PAIRS:
+        found = model.attention_weights(batch_of([pair]))
+        assert found.encoder is None and found.decoder is None
+        torch.testing.assert_close(found.cross[0, 0].double(), naive(model, *pair)[1], rtol=0, atol=1e-6)
 
 
 @VARIANTS

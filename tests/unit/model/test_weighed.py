@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -13,8 +14,8 @@ from torch import Tensor
 
 from nmt.config import ModelConfig, PositionsConfig
 from nmt.data.batches.batching import Batch
-from nmt.model import reference
-from nmt.model.attention import SCORES
+from nmt.model import reference, weighed
+from nmt.model.attention import SCORES, Score
 from nmt.model.positions import POSITIONS
 from nmt.model.reference import naive_attention, naive_hidden, naive_weights
 from nmt.model.transformer import Transformer
@@ -74,6 +75,39 @@ def test_all_layers_and_heads_of_a_model(config: ModelConfig, monkeypatch: pytes
         assert torch.equal(found.decoder, found.decoder.tril())
 
 
+@pytest.mark.parametrize("score_name", SCORES)
+def test_every_encoding_and_score_in_a_whole_model(score_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queries and keys of each layer give its weights, with the encoding of its side and a window."""
+    naive: list[Tensor] = []
+
+    def noted(self: WeighedAttention, q: Tensor, k: Tensor, score: Score, layer: int) -> None:
+        rules = {"positions": self._pattern.positions, "window": self._pattern.window, "layer": layer}
+        naive.append(naive_weights(q, k, causal=self._pattern.causal, score=score, **rules))
+
+    class Noting(WeighedAttention):
+        def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+            noted(self, *qkv.unbind(1)[:2], score, layer)
+            return super().self_attend(qkv, score, layer)
+
+        def cross_attend(self, q: Tensor, keys_values: Tensor, score: Score, layer: int) -> Tensor:
+            noted(self, q, keys_values.unbind(1)[0], score, layer)
+            return super().cross_attend(q, keys_values, score, layer)
+
+    monkeypatch.setattr(weighed, "WeighedAttention", Noting)
+    names = [*((name, None) for name in POSITIONS), ("sinusoidal", "alibi"), ("rotary", "none")]
+    for name, decoder in names:
+        positions = PositionsConfig(name=name, decoder=decoder)
+        config = replace(TINY, d_model=24, attention=score_name, attention_window=3, positions=positions)
+        if score_name == "additive" and POSITIONS[name].needs_products:
+            continue
+        naive.clear()
+        found = build(config).attention_weights(batch_of([PAIRS[3]]))
+        assert found.encoder is not None and found.decoder is not None
+        weights = [*found.encoder, *itertools.chain(*zip(found.decoder, found.cross, strict=True))]
+        for got, expected in zip(weights, naive, strict=True):
+            torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", POSITIONS)
 @pytest.mark.parametrize("window", [None, 2])
 def test_the_observed_model_computes_what_the_model_does(name: str, window: int | None) -> None:
@@ -97,7 +131,5 @@ def test_the_observed_model_computes_what_the_model_does(name: str, window: int 
 def test_a_recurrent_model_has_the_weights_of_its_steps() -> None:
     batch = Batch.of([[5, 6, 7]], [[4, 5]])
     found = test_recurrent.build(test_recurrent.TINY).attention_weights(batch)
-    assert found.encoder is None
-    assert found.decoder is None
     assert found.cross.shape == (1, 1, 3, 4)
     torch.testing.assert_close(found.cross.sum(-1), torch.ones(1, 1, 3))
