@@ -278,17 +278,17 @@ class Model:
         """Returns an HTML page of the attention in sentence pairs; see `nmt-translate attention=FILE`.
 
         It has all layers and heads as maps and as lines, and what each head does in numbers. The pairs should
-        be few and short: those that would make the page larger than 2 MB are left out.
+        be few and short: those after the first that would make the page larger than 2 MB are left out.
 
         Raises:
             UserError: as for `attention`, or there are no pairs.
         """
         from nmt.decoding.attention_page import attention_page
 
-        seen = [self.attention(*pair) for pair in pairs]
-        if not seen:
+        page = attention_page((self.attention(*pair) for pair in pairs), title)
+        if page is None:
             raise UserError("attention_page: there are no pairs. Give one or more.")
-        return attention_page(seen, title)
+        return page
 
     def choose_alignment_heads(self, pairs: Iterable[tuple[str, str]]) -> HeadChoice:
         """Chooses the attention heads that align words best, from sentence pairs without alignments.

@@ -60,7 +60,8 @@ class LimitsConfig(Section, key="limits."):
     beam_size: int = bounded(16, between(1, 1000))
     """Largest `beam_size` of a request."""
     attention_characters: int = bounded(1_000, between(0, 1 << 20))
-    """Most characters of all texts of a request with `attention`. More have the answer 413."""
+    """Most characters of all texts of a request with `attention`, or to `/attention`. More have the answer
+    413."""
 
 
 @dataclass

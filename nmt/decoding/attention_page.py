@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from nmt.runtime.arrays import Array
 from nmt.runtime.pages import templates_of
 
 MOST_BYTES = 1_800_000
-"""Largest size of the data of a page; pairs that do not fit are left out."""
+"""Largest size of the data of a page; pairs that do not fit are left out. A weight is a byte of it."""
+TEMPLATE = "attention.html"
 KINDS = ("encoder", "decoder", "cross")
 """The three uses of attention (Vaswani et al. 2017, section 3.2.3)."""
 
@@ -25,23 +26,28 @@ _CODES = np.frombuffer((string.ascii_letters + string.digits + "+/").encode(), n
 _LEVELS = len(_CODES) - 1
 
 
-def attention_page(pairs: Sequence[PairAttention], title: str) -> str:
-    """Returns the page of the first pairs that fit into `MOST_BYTES`, at least one.
+def attention_page(pairs: Iterable[PairAttention], title: str = "Attention") -> str | None:
+    """Returns the page of the first pairs that fit into `MOST_BYTES`, at least one; None: there are no pairs.
 
-    A weight is written as one of 64 levels of its square root, so that small weights differ too.
+    A weight is written as one of 64 levels of its square root, so that small weights differ too. No pair is
+    taken after the first one that does not fit.
     """
-    shown: list[dict[str, Any]] = []
+    shown: list[PairAttention] = []
+    records: list[dict[str, Any]] = []
     size = 0
     for pair in pairs:
         record = _record(pair)
-        size += len(json.dumps(record))
+        size += len(json.dumps(record, ensure_ascii=False).encode())
         if shown and size > MOST_BYTES:
             break
-        shown.append(record)
-    data = {"pairs": shown, "figures": figures(pairs[: len(shown)])}
+        shown.append(pair)
+        records.append(record)
+    if not shown:
+        return None
     # No text of a sentence may end the script: < is escaped in all strings.
+    data = {"pairs": records, "figures": figures(shown)}
     content = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return templates_of("nmt.decoding").get_template("attention.html").render(title=title, data=content)
+    return templates_of("nmt.decoding").get_template(TEMPLATE).render(title=title, data=content)
 
 
 def figures(pairs: Sequence[PairAttention]) -> dict[str, list[list[dict[str, float]]]]:

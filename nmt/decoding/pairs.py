@@ -17,6 +17,7 @@ from nmt.decoding.searcher import SearchRequest, placeholders_of
 from nmt.decoding.torch_searcher import TorchSearcher, evaluation_mode
 from nmt.decoding.translator import empty_if_blank, encoded_sources
 from nmt.errors import UserError
+from nmt.model.seq2seq import Seq2Seq
 from nmt.runtime.arrays import Array
 
 
@@ -110,11 +111,12 @@ class PairReader:
             alignments[rows[index]] = links
         return alignments
 
-    def attention(self, source: str, target: str) -> PairAttention:
+    def attention(self, source: str, target: str, max_weights: int | None = None) -> PairAttention:
         """Returns the attention weights of one model in a pair, whose translation is given (teacher forcing).
 
         Raises:
-            UserError: the source is blank or too long, or the model has no attention to the source.
+            UserError: the source is blank, a side is too long, the weights are more than `max_weights`, or
+                the model has no attention to the source.
         """
         [model] = self.searcher.ensemble.models
         [(source_ids, target_ids)] = self._encoded(self._placeholders.masked_pairs([(source, target)]))
@@ -126,6 +128,13 @@ class PairReader:
                 raise UserError(
                     f"attention: the {name} has {len(ids) + 1:,} tokens, and at most {limit:,} are allowed. "
                     "Give a shorter one."
+                )
+        if max_weights is not None:
+            num_weights = _num_weights(model, len(source_ids) + 1, len(target_ids) + 1)
+            if num_weights > max_weights:
+                raise UserError(
+                    f"attention: all heads have {num_weights:,} weights in this pair, and at most "
+                    f"{max_weights:,} are shown. Give a shorter one."
                 )
         batch = Batch.of([source_ids], [target_ids]).to(self.searcher.device)
         with evaluation_mode([model]), self.searcher.inference():
@@ -157,3 +166,10 @@ class PairReader:
         advance(len(pairs) - len(rows))
         longest = self.searcher.max_source_tokens - 1  # one less, for EOS
         return rows, [(pairs[row][0][:longest], pairs[row][1]) for row in rows]
+
+
+def _num_weights(model: Seq2Seq, source_len: int, target_len: int) -> int:
+    """Returns the largest number of weights that a model has in a pair, without those behind the mask."""
+    layers, heads = model.attention_shape or (0, 0)
+    cells = source_len**2 + target_len * (target_len + 1) // 2 + target_len * source_len
+    return max(layers, model.config.encoder_layers) * heads * cells

@@ -30,7 +30,7 @@ from nmt.serving.documentation import PAGE_HEADERS, description, documentation, 
 from nmt.serving.documents import FileRequest, TranslatedFiles, read_file
 from nmt.serving.metrics import VANISHED, Metrics
 from nmt.serving.refusals import Refusal
-from nmt.serving.requests import TranslateRequest, answer, read_request, read_text
+from nmt.serving.requests import TranslateRequest, answer, read_pairs, read_request, read_text
 from nmt.serving.service import Service
 
 T = TypeVar("T")
@@ -87,6 +87,7 @@ class App:
             "charLimit": limits.characters,
             "alternatives": limits.alternatives,
             "attentionCharLimit": limits.attention_characters if service.has_attention else 0,
+            "attentionPages": service.has_pages,
             "frontendTimeout": _FRONTEND_MS,
             "suggestions": False,
             "filesTranslation": True,
@@ -115,6 +116,7 @@ class App:
                 self._posted(
                     "/translate_file", lambda fields: read_file(fields, limits, target), self._translate_file
                 ),
+                self._posted("/attention", lambda fields: read_pairs(fields, limits), self._attention),
                 self._posted("/detect", read_text, self._detect),
                 self._posted("/suggest", lambda fields: None, self._suggest),
                 Route("/download_file/{key}", self._download),
@@ -141,6 +143,11 @@ class App:
         host = request.headers.get("host", "")
         url = self._url or (f"http://{host}" if _HOST.fullmatch(host) else "")
         return _json({"translatedFileUrl": url + path})
+
+    async def _attention(self, request: Request, parsed: TranslateRequest) -> Response:
+        known, _ = await self._service.with_source(parsed)
+        page = await self._service.attention_page(known, lambda: _vanished(request))
+        return HTMLResponse(page, headers={**PAGE_HEADERS, **_SAFE})
 
     async def _detect(self, request: Request, text: str) -> Response:
         return _json(await self._service.detect(text))

@@ -18,14 +18,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from nmt.runtime.plugins import no_silent_exit
 from nmt.runtime.streams import log
-from nmt.serving.served_models import SearchOptions, ServedModel
-
-if TYPE_CHECKING:
-    from nmt.decoding.translation import Translation
+from nmt.serving.served_models import Options, ServedModel
 
 _FEWEST = 16  # lines of a batch from which on it gains time to share them with another free thread
 _BATCH_SECONDS = 1.0  # of a batch with the largest work
@@ -46,15 +43,16 @@ class Closed(Exception):
 class Ticket:
     """The lines of a request, the work of each (see `ServedModel.work`), and their results.
 
+    Lines and results are those of `ServedModel.translate`.
     `future` has the result of each line, in order, or the exception of a batch that had lines of this ticket.
     `Batcher.cancel` cancels it.
     """
 
-    lines: Sequence[str]
-    options: SearchOptions
+    lines: Sequence[Any]
+    options: Options
     work: Sequence[int] = ()
-    future: Future[list[Translation]] = field(default_factory=Future, init=False)
-    _results: dict[int, Translation] = field(default_factory=dict, init=False)
+    future: Future[list[Any]] = field(default_factory=Future, init=False)
+    _results: dict[int, Any] = field(default_factory=dict, init=False)
     _taken: int = field(default=0, init=False)  # lines that batches have taken
     _since: float = field(default=0.0, init=False)  # time of arrival in seconds
 
@@ -244,7 +242,7 @@ class Batcher:
         """Translates a batch, and gives the results to its tickets; returns the seconds, 0 if it failed."""
         lines, options = [ticket.lines[line] for ticket, line in batch], batch[0][0].options
         start, error = time.monotonic(), None
-        results: Sequence[Translation] = ()
+        results: Sequence[Any] = ()
         try:
             with no_silent_exit(any_status=True):
                 results = self._model.translate(lines, options)

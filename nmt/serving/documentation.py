@@ -16,6 +16,7 @@ import yaml
 
 from nmt import __version__
 from nmt.config.serving import LimitsConfig
+from nmt.decoding.attention_page import TEMPLATE
 
 
 def description(
@@ -53,10 +54,8 @@ def _sections(openapi: Mapping[str, Any]) -> Iterator[str]:
             body = operation.get("requestBody")
             if body is not None:
                 yield _table("Field of the request", body["content"]["application/json"]["schema"])
-                yield _table(
-                    "Field of the answer",
-                    operation["responses"]["200"]["content"]["application/json"]["schema"],
-                )
+                found = operation["responses"]["200"]["content"].get("application/json")
+                yield _table("Field of the answer", found["schema"]) if found else ""
                 yield "<table><thead><tr><th>Status</th><th>Meaning</th></tr></thead><tbody>"
                 for status, response in operation["responses"].items():
                     yield f"<tr><td>{status}</td><td>{_words(response['description'])}</td></tr>"
@@ -87,16 +86,16 @@ def _words(text: str) -> str:
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
 
 
-def read_template(name: str) -> str:
-    """Returns a file of `templates/`."""
-    return (files("nmt.serving") / "templates" / name).read_text(encoding="utf-8")
+def read_template(name: str, package: str = "nmt.serving") -> str:
+    """Returns a file of `templates/` in a package."""
+    return (files(package) / "templates" / name).read_text(encoding="utf-8")
 
 
-def _policy(*names: str) -> str:
+def _policy(*pages: str) -> str:
     """Returns the Content-Security-Policy of pages: only their own styles and scripts, only this server."""
     hashes: dict[str, list[str]] = {"style": [], "script": []}
-    for name in names:
-        for tag, content in re.findall(r"<(style|script)>(.*?)</\1>", read_template(name), re.DOTALL):
+    for page in pages:
+        for tag, content in re.findall(r"<(style|script)>(.*?)</\1>", page, re.DOTALL):
             digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
             hashes[tag].append(f"'sha256-{digest}'")
     return (
@@ -107,10 +106,12 @@ def _policy(*names: str) -> str:
 
 
 PAGE_HEADERS: Mapping[str, str] = {
-    "content-security-policy": _policy("page.html", "docs.html"),
+    "content-security-policy": _policy(
+        read_template("page.html"), read_template("docs.html"), read_template(TEMPLATE, "nmt.decoding")
+    ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-"""The headers of the pages."""
+"""The headers of the pages. The page of attention is shown inside the first one, with the same policy."""

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
@@ -41,6 +41,7 @@ class TranslateRequest:
         target: code of the target language; None: any.
         num_characters: of all texts, as the client gave them.
         sample: the beginning of the texts, for the detection of their language.
+        pairs: of a request of attention, each line with its translation; None: that of the model.
     """
 
     texts: Sequence[Document]
@@ -51,6 +52,7 @@ class TranslateRequest:
     scores: bool
     num_characters: int = 0
     sample: str = ""
+    pairs: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def lines(self) -> list[str]:
@@ -79,6 +81,28 @@ def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRe
         raise Refusal(400, f"{form[:40]} format is not supported", "format: use text or html.")
     reader = read_html if form == "html" else Text.of
     return read_texts(texts, reader, fields, limits, is_list=is_list, markup=form == "html")
+
+
+def read_pairs(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRequest:
+    """Returns a checked request of attention: the lines of `q`, each with that of `translation`.
+
+    Raises:
+        HTTPException: as for `read_request`, or `translation` is wrong (400).
+    """
+    request = read_request({**fields, "attention": True, "format": "text"}, limits)
+    given = fields.get("translation")
+    if given is None:
+        return replace(request, pairs=tuple((line, None) for line in request.lines))
+    texts = [_unicode("translation", text) for text in (given if isinstance(given, list) else [given])]
+    targets = [line for text in texts for line in Text.of(text).lines]
+    if len(targets) != len(request.lines):
+        raise HTTPException(
+            400, f"translation: has {len(targets):,} lines, and q {len(request.lines):,}. Give one for each."
+        )
+    characters = request.num_characters + sum(map(len, texts))
+    if characters > limits.attention_characters:
+        raise _too_long_for_attention("q and translation have", characters, limits)
+    return replace(request, pairs=tuple(zip(request.lines, targets, strict=True)))
 
 
 def read_text(fields: Mapping[str, Any]) -> str:
@@ -126,11 +150,7 @@ def request_of(
         raise HTTPException(413, f"q: has {lines:,} lines, and at most {limits.sentences:,} are allowed.")
     attention = _truth(fields, "attention")
     if attention and characters > limits.attention_characters:
-        raise HTTPException(
-            413,
-            f"attention: q has {characters:,} characters, and at most {limits.attention_characters:,} are "
-            "allowed with attention.",
-        )
+        raise _too_long_for_attention("q has", characters, limits)
     penalty = _number(fields, "length_penalty", 0, 10)
     return TranslateRequest(
         texts=split,
@@ -148,6 +168,14 @@ def request_of(
         scores=_truth(fields, "scores"),
         num_characters=characters,
         sample=sample_of(split),
+    )
+
+
+def _too_long_for_attention(subject: str, characters: int, limits: LimitsConfig) -> HTTPException:
+    return HTTPException(
+        413,
+        f"attention: {subject} {characters:,} characters, and at most {limits.attention_characters:,} are "
+        "allowed with attention.",
     )
 
 

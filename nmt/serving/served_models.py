@@ -12,7 +12,7 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -22,9 +22,12 @@ import torch
 
 from nmt.config import DecodingConfig, ServeConfig, folders
 from nmt.copying.strings import TAG
+from nmt.decoding.attention_page import MOST_BYTES, attention_page
 from nmt.decoding.markup import can, can_align, translated_without_tags
+from nmt.decoding.pairs import PairAttention, PairReader
 from nmt.decoding.searcher import SearchRequest
 from nmt.decoding.terminology import Terminology, load_terminology
+from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.errors import UserError
 from nmt.interop import ENGINES
 from nmt.runtime.workers import WorkerPool
@@ -63,8 +66,18 @@ class SearchOptions:
     """Source terms and their required translations."""
 
 
-_Job = tuple[Sequence[str], SearchOptions]
-_Pool = WorkerPool[_Job, "Sequence[Translation]"]
+Pairs = tuple[tuple[str, str | None], ...]
+"""Lines and their translations; None: the model's."""
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """The options of a batch whose lines are `Pairs`: each has a page of the attention of all heads."""
+
+
+Options = SearchOptions | ReadingOptions
+_Job = tuple[Sequence[Any], Options]
+_Pool = WorkerPool[_Job, Sequence[Any]]
 
 
 class ServedModel:
@@ -81,6 +94,7 @@ class ServedModel:
     Attributes:
         threads: the number of threads that may call `translate` at the same time.
         has_attention: whether translations can have attention.
+        has_pages: whether it can show the attention of all heads in pairs.
         has_terms: whether translations can have required terms.
     """
 
@@ -94,6 +108,7 @@ class ServedModel:
     ) -> None:
         self.source_lang, self.target_lang = source_lang, target_lang
         self.has_attention = translator.searcher.has_attention
+        self.has_pages = isinstance(translator.searcher, TorchSearcher) and self.has_attention
         self._default, self._terminology = translator, terminology
         self.has_terms = can(translator, SearchRequest(), constraints=True)
         self._aligns = can_align(translator)
@@ -122,8 +137,10 @@ class ServedModel:
             self.close()
             raise
 
-    def batch_size(self, options: SearchOptions) -> int:
+    def batch_size(self, options: Options) -> int:
         """Returns the largest number of lines of a call with these options."""
+        if isinstance(options, ReadingOptions):
+            return 1
         size = decoding_of(self._default.config, options).sentences_per_batch
         return min(size, _ATTENTION_LINES) if options.attention else size
 
@@ -150,6 +167,10 @@ class ServedModel:
             work.append(int((len(line) + _OVERHEAD) * beam_size * searches))
         return work
 
+    def work_of_pairs(self, pairs: Pairs) -> int:
+        """Returns an estimate of the work of the page of some pairs, in the unit of `work`."""
+        return sum(self.work([f"{source}{target or source}" for source, target in pairs], SearchOptions()))
+
     def is_slow_to_estimate(self, options: SearchOptions) -> bool:
         """Returns whether `work` takes much longer than a count of characters."""
         return bool(options.terms or self._terminology)
@@ -166,8 +187,10 @@ class ServedModel:
         """Returns the translations of lines from those of all their parts, in order."""
         return self._default.join(divided, translations)
 
-    def translate(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
-        """Returns the translation of each line, or part of a line, in order.
+    def translate(self, lines: Sequence[Any], options: Options) -> Sequence[Any]:
+        """Returns the `Translation` of each line, or part of a line, in order; or the page of each `Pairs`.
+
+        A page is HTML, of the first pairs that fit. It is None if no pair is short enough.
 
         Raises:
             UserError: a batch does not fit into memory, or the model is damaged.
@@ -203,8 +226,23 @@ class ServedModel:
         while self._idle is not None and not self._idle.empty():
             self._idle.get().__exit__()
 
-    def _work(self, job: _Job) -> Sequence[Translation]:
+    def _work(self, job: _Job) -> Sequence[Any]:
         lines, options = job
+        if isinstance(options, ReadingOptions):
+            return [attention_page(self._read(pairs)) for pairs in lines]
+        return self._translated(lines, options)
+
+    def _read(self, pairs: Pairs) -> Iterator[PairAttention]:
+        """Yields the attention of each pair that is short enough for a page."""
+        assert isinstance(self._default.searcher, TorchSearcher)
+        reader = PairReader(self._default.searcher, self._default.tokenizer)
+        for source, target in pairs:
+            if target is None:
+                target = self._translated([source], SearchOptions())[0].hypotheses[0].text
+            with suppress(UserError):
+                yield reader.attention(source, target, MOST_BYTES)
+
+    def _translated(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
         translator = self._translator(replace(options, markup=False, terms=()))
         terminology = self._required(options)
         terms = None if terminology is None else terminology.targets
@@ -218,7 +256,7 @@ class ServedModel:
 
         return translated_without_tags(translate, lines, aligned=self._aligns and not options.attention)
 
-    def _set_up(self) -> Callable[[_Job], Sequence[Translation]]:
+    def _set_up(self) -> Callable[[_Job], Sequence[Any]]:
         """Runs in a worker process."""
         close_connections()
         torch.set_num_threads(1)

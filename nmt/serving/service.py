@@ -20,7 +20,7 @@ from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
 from nmt.serving.detection import detected
 from nmt.serving.refusals import Refusal, missing
 from nmt.serving.requests import TranslateRequest, is_auto
-from nmt.serving.served_models import ServedModel
+from nmt.serving.served_models import Pairs, ReadingOptions, ServedModel
 
 if TYPE_CHECKING:
     from nmt.decoding.parts import Parts
@@ -66,6 +66,11 @@ class Service:
     def has_attention(self) -> bool:
         """Whether translations of all models can have attention."""
         return all(model.has_attention for model in self._batchers)
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether all models can show the attention of all heads."""
+        return all(model.has_pages for model in self._batchers)
 
     def languages(self) -> list[dict[str, Any]]:
         """Returns the languages in the form of LibreTranslate, and the tag of each in BCP 47."""
@@ -148,13 +153,39 @@ class Service:
             divided, parts, work = await asyncio.to_thread(_divided, model, request)
         if len(parts) > (most := self._limits.sentences):
             raise HTTPException(413, f"q: has {len(parts):,} sentences, and at most {most:,} are allowed.")
-        if (total := sum(work)) > (most := self._limits.work):
+        return model.join(divided, await self._results(model, Ticket(parts, request.options, work), vanished))
+
+    async def attention_page(
+        self, request: TranslateRequest, vanished: Callable[[], Awaitable[object]]
+    ) -> str:
+        """Returns a page of the attention of all heads in the pairs of a request, as HTML.
+
+        Raises:
+            HTTPException: as for `translate`; or all pairs are blank (400) or too long (413).
+            ClientDisconnect: the client has closed the connection.
+        """
+        model = self._model_of(request)
+        if not model.has_pages:
+            raise HTTPException(400, "attention: the engine of this server has no weights of all heads.")
+        pairs: Pairs = tuple(pair for pair in request.pairs if pair[0].strip())
+        if not pairs:
+            raise HTTPException(400, "q: has no sentence. Give one.")
+        ticket = Ticket([pairs], ReadingOptions(), [await asyncio.to_thread(model.work_of_pairs, pairs)])
+        [page] = await self._results(model, ticket, vanished)
+        if page is None:
+            raise HTTPException(413, "q: the sentence has too many tokens to show. Give a shorter one.")
+        return str(page)
+
+    async def _results(
+        self, model: ServedModel, ticket: Ticket, vanished: Callable[[], Awaitable[object]]
+    ) -> list[Any]:
+        """Returns the results of a ticket when its batches are finished. Raises as `translate` does."""
+        if (total := sum(ticket.work)) > (most := self._limits.work):
             raise HTTPException(
                 413,
                 f"The request has {total:,} characters times hypotheses, and at most {most:,} are allowed. "
                 "Give fewer texts, tags or alternatives, or a smaller beam_size.",
             )
-        ticket = Ticket(parts, request.options, work)
         batcher = self._batchers[model]
         try:
             batcher.submit(ticket)
@@ -177,7 +208,7 @@ class Service:
             raise HTTPException(
                 500, str(error) if isinstance(error, UserError) else "The translation failed."
             )
-        return model.join(divided, results.result())
+        return results.result()
 
     def close(self) -> None:
         """Translates what waits, then ends the threads and the models."""

@@ -72,6 +72,10 @@ class Server:
         """Asks for a translation."""
         return self.request("POST", "/translate", json.dumps(fields).encode(), JSON)
 
+    def attention(self, **fields: Any) -> Answer:
+        """Asks for a page of attention."""
+        return self.request("POST", "/attention", json.dumps(fields).encode(), JSON)
+
     def figure(self, name: str) -> float:
         """A figure of /metrics; 0 if it is not there."""
         text = self.request("GET", "/metrics").body.decode()

@@ -116,5 +116,7 @@ def test_the_server_answers_as_the_command(server: Server, toy: Toy, own: Path) 
 def test_the_server_has_no_attention(server: Server) -> None:
     answer = server.translate(q="bada", attention=True)
     assert (answer.status, answer.json) == (400, {"error": "attention: the engine of this server has none."})
-    assert server.request("GET", "/frontend/settings").json["attentionCharLimit"] == 0
+    settings = server.request("GET", "/frontend/settings").json
+    assert (settings["attentionCharLimit"], settings["attentionPages"]) == (0, False)
+    assert server.request("POST", "/attention", b"q=bada").status == 400
     assert server.translate(q="bada").status == 200

@@ -66,6 +66,11 @@ def test_attention_of_all_layers_and_heads(model: nmt.Model, unchanged: None) ->
     assert '"predicted":' in model.attention_page([(source, target)])
     with pytest.raises(nmt.UserError, match="attention_page: there are no pairs"):
         model.attention_page([])
+    cells = num_source**2 + num_target * (num_target + 1) // 2 + num_target * num_source
+    reader, num_weights = model._readers({})[1], layers * heads * cells
+    assert reader.attention(source, target, num_weights).source == seen.source
+    with pytest.raises(nmt.UserError, match=f"have {num_weights} weights in this pair, and at most 9 are"):
+        reader.attention(source, target, 9)
     own = model.attention(source, beam_size=2)
     np.testing.assert_array_equal(
         own.cross, model.attention(source, model.translate(source, beam_size=2)).cross

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import shutil
 import socket
@@ -14,7 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 from commands import Toy
-from serving import JSON, Server, serving
+from serving import Server, serving
 
 import nmt
 from nmt.config import LimitsConfig
@@ -98,6 +100,28 @@ def test_attention_has_a_row_for_each_piece(server: Server, expected: dict[str, 
         "translations": [{"text": "", "score": 0.0, "pieces": [], "attention": []}],
         "pieces": [],
     }
+
+
+def test_a_page_of_the_attention_of_all_heads(server: Server, trained: Path) -> None:
+    model = nmt.load(trained, threads=1)
+    pairs = [("ba de", "ab"), ("ki", "ik bo")]
+    sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    page = server.attention(q=[*sources, " "], translation=[*targets, "a"], source="xx", target="yy")
+    assert (page.status, page.body.decode()) == (200, model.attention_page(pairs))
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["cache-control"] == "no-store"
+    [script] = re.findall(r"<script>(.*?)</script>", page.body.decode(), re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in page.headers["content-security-policy"]
+    own = server.attention(q="ba de")  # with the translation of the model
+    assert own.body.decode() == model.attention_page([("ba de", model.translate("ba de"))])
+
+    assert server.attention(q=" \n").json == {"error": "q: has no sentence. Give one."}
+    long = server.attention(q="🙂" * 400, translation="ab")  # four pieces each
+    too_long = {"error": "q: the sentence has too many tokens to show. Give a shorter one."}
+    assert (long.status, long.json) == (413, too_long)
+    assert server.attention(q="ba " * 400).status == 413
+    assert server.figure('nmt_requests_total{path="/attention",status="413"}') == 2
 
 
 def test_fifty_clients_get_their_own_answers(server: Server, expected: dict[str, str]) -> None:

@@ -44,6 +44,8 @@ def test_keys(strict: Server) -> None:
     answer = strict.translate(q="ba", api_key="wrong")
     assert (answer.status, answer.json["error"]) == (403, "Invalid API key")
     assert strict.translate(q="ba", api_key="open sesame").status == 200
+    assert strict.attention(q="ba").status == 403
+    assert strict.attention(q="ba", api_key="open sesame").status == 200
     assert strict.request("GET", "/frontend/settings").json["keyRequired"] is True
 
 

@@ -160,6 +160,27 @@ def test_type_choose_and_read_by_keyboard(page: Page, server: Server) -> None:
     assert page.active() == words[0]
     assert page.fits()
 
+    shown = page.text("#result")
+    page.press(Keys.TAB)
+    assert page.active().text == "All layers and heads"
+    page.press(Keys.ENTER)
+    wait_until(lambda: bool(page.find("#headspage").get_attribute("srcdoc")))
+    page.press(Keys.TAB)
+    page.browser.switch_to.frame("headspage")
+    wait_until(lambda: page.text("#name") == "Decoder, target to source: layer 1, head 1")
+    assert page.active().get_attribute("id") == "pair"
+    assert page.text("#pair") == f"1. {line} → {shown}"
+    page.press(Keys.TAB, Keys.ARROW_UP)
+    assert page.text("#name") == "Decoder, target to target: layer 1, head 1"
+    assert page.all("#picture rect[style*='hatch']") != []
+    page.press(*[Keys.TAB] * 5, Keys.TAB, Keys.ENTER)  # the second of the small pictures
+    assert page.text("#name") == "Decoder, target to target: layer 1, head 2"
+    assert page.active().get_attribute("aria-pressed") == "true"
+    page.browser.switch_to.default_content()
+    frame = page.find("#headspage").size
+    assert frame["height"] > 500 and frame["width"] < page.find("#words").size["width"] + 1
+    assert page.fits()
+
 
 def test_click_point_and_change_the_languages(page: Page, server: Server) -> None:
     page.find("#text").send_keys("ba\n\nde bo")

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from nmt.decoding import attention_page as module
-from nmt.decoding.attention_page import attention_page, figures
+from nmt.decoding.attention_page import figures
 from nmt.decoding.pairs import PairAttention
 from nmt.runtime.arrays import Array
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/"
+
+
+def attention_page(pairs: Iterable[PairAttention], title: str) -> str:
+    page = module.attention_page(pairs, title)
+    assert page is not None
+    return page
 
 
 def softmax(x: Array) -> Array:
@@ -94,7 +101,10 @@ def test_pairs_that_do_not_fit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(found["pairs"]) == 2
     assert found["figures"] == figures([pair(), pair()])
     monkeypatch.setattr(module, "MOST_BYTES", 1)
-    assert len(data_of(attention_page([pair()] * 3, "t"))["pairs"]) == 1
+    remaining = iter([pair()] * 9)
+    assert len(data_of(attention_page(remaining, "t"))["pairs"]) == 1
+    assert len([*remaining]) == 7  # no pair is computed after the first that does not fit
+    assert module.attention_page([]) is None
 
 
 def test_ten_sentences_of_the_base_model_are_small() -> None:

@@ -16,7 +16,7 @@ from nmt.errors import UserError
 from nmt.languages import _english_names, language_name, language_of
 from nmt.serving.app import allowed
 from nmt.serving.bodies import read_body
-from nmt.serving.requests import answer, read_request
+from nmt.serving.requests import answer, read_pairs, read_request
 from nmt.serving.served_models import SearchOptions, decoding_of
 from nmt.serving.server import read_api_key
 
@@ -143,6 +143,45 @@ def test_the_fields_of_a_form_may_be_empty() -> None:
 def test_wrong_fields(fields: dict[str, Any], status: int, message: str) -> None:
     with pytest.raises(HTTPException) as raised:
         read_request(fields, LimitsConfig())
+    assert (raised.value.status_code, raised.value.detail) == (status, message)
+
+
+def test_pairs_of_a_request_of_attention() -> None:
+    def pairs(**fields: Any) -> Any:
+        return read_pairs(fields, LimitsConfig()).pairs
+
+    assert pairs(q="a\r\nb") == (("a", None), ("b", None))
+    assert pairs(q="a\nb", translation="c\n d") == (("a", "c"), ("b", " d"))
+    assert pairs(q=["a", "b\n"], translation=["c", "d", ""]) == (("a", "c"), ("b", "d"), ("", ""))
+    assert pairs(q="<b>a</b>", format="html", attention=False) == (("<b>a</b>", None),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "message"),
+    [
+        ({}, 400, "Invalid request: missing q parameter"),
+        ({"q": "a\nb", "translation": "c"}, 400, "translation: has 1 lines, and q 2. Give one for each."),
+        (
+            {"q": "a", "translation": 1},
+            400,
+            "translation: must be text or a list of texts, not a number.",
+        ),
+        (
+            {"q": "a" * 1001},
+            413,
+            "attention: q has 1,001 characters, and at most 1,000 are allowed with attention.",
+        ),
+        (
+            {"q": "a" * 500, "translation": "b" * 501},
+            413,
+            "attention: q and translation have 1,001 characters, and at most 1,000 are allowed with "
+            "attention.",
+        ),
+    ],
+)
+def test_wrong_fields_of_a_request_of_attention(fields: dict[str, Any], status: int, message: str) -> None:
+    with pytest.raises(HTTPException) as raised:
+        read_pairs(fields, LimitsConfig())
     assert (raised.value.status_code, raised.value.detail) == (status, message)
 
 

@@ -18,7 +18,7 @@ from nmt.decoding.parts import Parts, Splitter
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
 from nmt.serving.refusals import Refusal
-from nmt.serving.requests import read_request
+from nmt.serving.requests import read_pairs, read_request
 from nmt.serving.served_models import SearchOptions
 from nmt.serving.service import Service
 
@@ -30,6 +30,7 @@ class Engine:
 
     threads = 2
     has_attention = False
+    has_pages = False
     has_terms = False
     batch_work = 1 << 40
 
@@ -146,6 +147,10 @@ def test_an_engine_without_attention() -> None:
     served = service(Engine("en", "de"))
     with pytest.raises(HTTPException, match="attention: the engine of this server has none.$") as raised:
         translated(served, attention=True)
+    assert raised.value.status_code == 400
+    request = read_pairs({"q": "a", "source": "en", "target": "de"}, LimitsConfig())
+    with pytest.raises(HTTPException, match="of this server has no weights of all heads.$") as raised:
+        asyncio.run(served.attention_page(request, forever))
     assert raised.value.status_code == 400
     assert not served.has_attention
     served.close()
