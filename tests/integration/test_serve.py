@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 from commands import Toy
-from serving import Server, serving
+from serving import JSON, Server, serving
 
 import nmt
 from nmt.config import LimitsConfig

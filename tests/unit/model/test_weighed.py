@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.config import ModelConfig, PositionsConfig
 from nmt.data.batches.batching import Batch
 from nmt.model import reference, weighed
-from nmt.model.attention import SCORES, Score
+from nmt.model.attention import SCORES, Projected, Score, separated
 from nmt.model.positions import POSITIONS
 from nmt.model.reference import naive_attention, naive_hidden, naive_weights
 from nmt.model.transformer import Transformer
@@ -77,7 +77,7 @@ def test_all_layers_and_heads_of_a_model(config: ModelConfig, monkeypatch: pytes
 
 @pytest.mark.parametrize("score_name", SCORES)
 def test_every_encoding_and_score_in_a_whole_model(score_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The queries and keys of each layer give its weights, with the encoding of its side and a window."""
+    """Queries and keys of each layer give its weights, with encodings, a window and heads of any width."""
     naive: list[Tensor] = []
 
     def noted(self: WeighedAttention, q: Tensor, k: Tensor, score: Score, layer: int) -> None:
@@ -85,19 +85,20 @@ def test_every_encoding_and_score_in_a_whole_model(score_name: str, monkeypatch:
         naive.append(naive_weights(q, k, causal=self._pattern.causal, score=score, **rules))
 
     class Noting(WeighedAttention):
-        def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
-            noted(self, *qkv.unbind(1)[:2], score, layer)
+        def self_attend(self, qkv: Projected, score: Score, layer: int) -> Tensor:
+            noted(self, *separated(qkv)[:2], score, layer)
             return super().self_attend(qkv, score, layer)
 
-        def cross_attend(self, q: Tensor, keys_values: Tensor, score: Score, layer: int) -> Tensor:
-            noted(self, q, keys_values.unbind(1)[0], score, layer)
+        def cross_attend(self, q: Tensor, keys_values: Projected, score: Score, layer: int) -> Tensor:
+            noted(self, q, separated(keys_values)[0], score, layer)
             return super().cross_attend(q, keys_values, score, layer)
 
     monkeypatch.setattr(weighed, "WeighedAttention", Noting)
     names = [*((name, None) for name in POSITIONS), ("sinusoidal", "alibi"), ("rotary", "none")]
     for name, decoder in names:
         positions = PositionsConfig(name=name, decoder=decoder)
-        config = replace(TINY, d_model=24, attention=score_name, attention_window=3, positions=positions)
+        widths = {"d_model": 24, "key_width": 4, "value_width": 6}
+        config = replace(TINY, **widths, attention=score_name, attention_window=3, positions=positions)
         if score_name == "additive" and POSITIONS[name].needs_products:
             continue
         naive.clear()
