@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from nmt.config import ModelConfig
 from nmt.data.batches.batching import Layout
@@ -29,20 +32,23 @@ WIDTHS = (64, 256, 512)
 WINDOW, KERNEL = 32, 3
 HEAD_WIDTH = 64
 KINDS = ("self-attention", "restricted", "recurrent", "convolutional")
+SCORES = ("scaled_dot", "additive")
+"""Kinds of layers with one head of this score."""
 _SECONDS, _FEWEST = 0.5, 5
 
 
 class Attention(nn.Module):
     """Self-attention without its projections, as the paper counts it: products, softmax, products."""
 
-    def __init__(self, d_model: int, window: int | None) -> None:
+    def __init__(self, d_model: int, window: int | None, heads: int, score: str = "scaled_dot") -> None:
         super().__init__()
-        self.heads, self.window = d_model // HEAD_WIDTH, window
-        self.score = build_score(ModelConfig(d_model=d_model, heads=self.heads))
+        self.heads, self.window = heads, window
+        self.score = build_score(ModelConfig(d_model=d_model, heads=heads, attention=score))
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """(N, D) → (N, D)."""
-        pattern = Pattern(layout, layout, self.heads, HEAD_WIDTH, self.score.scale, window=self.window)
+        width = x.shape[1] // self.heads
+        pattern = Pattern(layout, layout, self.heads, width, self.score.scale, window=self.window)
         qkv = x[:, None].expand(-1, 3, -1).reshape(len(x), 3, self.heads, -1)
         attention = Backend(x.device).attention(pattern, x.dtype)
         return attention.self_attend(qkv, self.score, 0)
@@ -70,7 +76,9 @@ def layer(kind: str, d_model: int, dilation: int = 1) -> nn.Module:
         return Convolution(d_model, KERNEL)
     if kind == "dilated":
         return Convolution(d_model, KERNEL, dilation)
-    return Attention(d_model, WINDOW if kind == "restricted" else None)
+    if kind in SCORES:
+        return Attention(d_model, None, 1, kind)
+    return Attention(d_model, WINDOW if kind == "restricted" else None, d_model // HEAD_WIDTH)
 
 
 def experiments() -> list[Experiment]:
@@ -176,6 +184,48 @@ def path_length(kind: str, length: int) -> int:
     while not reached(deep):
         deep *= 2
     return bisect.bisect_left(range(deep), True, lo=1, key=reached)
+
+
+def sequential_operations(kind: str, length: int) -> int:
+    """Returns the number of operations of a layer that must follow each other, whatever the hardware.
+
+    It is the longest path in the graph of operations that autograd records. An operation on all tokens counts
+    once.
+    """
+    x = torch.randn(length, HEAD_WIDTH, requires_grad=True)
+    end = layer(kind, HEAD_WIDTH)(x, Layout.of([length])).grad_fn
+    depths: dict[Any, int] = {}
+    pending: list[Any] = [end]
+    while pending:  # a recursion would be too deep
+        inputs = [node for node, _ in pending[-1].next_functions if node is not None]
+        unknown = [node for node in inputs if node not in depths]
+        if unknown:
+            pending += unknown
+        else:
+            depths[pending.pop()] = 1 + max((depths[node] for node in inputs), default=0)
+    depth: int = depths[end]
+    return depth
+
+
+def largest_tensor(kind: str, width: int, length: int) -> int:
+    """Returns the number of values of the largest tensor that the forward pass of a layer computes."""
+    sizes = _Sizes()
+    with sizes, torch.no_grad():
+        layer(kind, width)(torch.randn(length, width), Layout.of([length]))
+    return max(sizes.seen)
+
+
+class _Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Collects the sizes of the tensors that operators return."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[int] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        self.seen += [x.numel() for x in tree_leaves(out) if isinstance(x, Tensor)]
+        return out
 
 
 def slope(rows: list[dict[str, float]], key: str, shortest: int = 256) -> float:

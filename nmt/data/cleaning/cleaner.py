@@ -188,6 +188,16 @@ class CleaningReport:
         """Number of retained and dropped pairs."""
         return self.kept + sum(self.dropped.values())
 
+    @property
+    def hint(self) -> str | None:
+        """What to do if `drop_leaked` has dropped most pairs; None if it has not."""
+        if self.dropped[LeakedRule.name] <= self.total / 2:
+            return None
+        return (
+            "Most pairs have a side that also occurs in data.valid or data.test: give other files there. If "
+            "sides repeat by nature, such as labels or trees, set data.cleaning.drop_leaked=false."
+        )
+
     def keep(self, count: int = 1) -> None:
         """Counts retained pairs."""
         self.kept += count

@@ -354,6 +354,8 @@ class _Stages:
             log.info("%s, cleaned:\n%s", title, tables[0])
         else:
             log.info("%s: already prepared, %d of %d pairs retained", title, report.kept, report.total)
+        if report.hint is not None:
+            log.warning("%s: %s", source.corpus.key, report.hint)
         store = Store.open(folder / name for name in facts["shards"])
         return store, report, facts["normalization"]
 
@@ -407,9 +409,7 @@ def _check_not_empty(source: Source, report: CleaningReport) -> None:
     if not report.kept:
         table = "; ".join(" ".join(line.split()) for line in report.table().splitlines())
         key = source.corpus.key
-        fix = "Check data.cleaning."
-        if report.dropped["leaked"] > report.total / 2:
-            fix = "Most pairs also occur in data.valid or data.test: give other files there."
+        fix = report.hint or "Check data.cleaning."
         raise UserError(f"{key}: no pairs remain after cleaning ({table}). {fix}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from toy_corpus import SHARD, stamps
 
 from nmt.config import CleaningConfig, DataConfig
 from nmt.data.cache import fingerprint
-from nmt.data.cleaning.cleaner import RULES, build_rules, rule_facts
+from nmt.data.cleaning.cleaner import RULES, CleaningReport, build_rules, rule_facts
 from nmt.data.cleaning.rules.rule import Rule, Setting
 from nmt.data.preparation.prepare import prepare
 
@@ -84,6 +85,13 @@ def test_other_text_held_out_cleans_again(prepared_config: DataConfig, tmp_path:
     prepare(config, shard_pairs=SHARD)
     assert len({Path(name).parent for name in stamps(config).keys() - unseen.keys()}) == 4
     assert before.keys() < unseen.keys()
+
+
+@pytest.mark.parametrize(("leaked", "hinted"), [(0, False), (50, False), (51, True), (100, True)])
+def test_a_rule_that_drops_most_pairs_names_its_option(leaked: int, hinted: bool) -> None:
+    """Trees and labels repeat, so they are also in the held-out text."""
+    report = CleaningReport(100 - leaked, Counter(leaked=leaked))
+    assert (report.hint or "").endswith("set data.cleaning.drop_leaked=false.") is hinted
 
 
 def test_facts() -> None:

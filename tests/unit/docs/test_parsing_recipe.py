@@ -1,0 +1,42 @@
+"""The metric of the recipe for parsing: F1 of labelled brackets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from doc_pages import ROOT, page
+
+from nmt.config import EvaluationConfig
+from nmt.evaluation.metrics import METRICS
+
+TREE = "(S (NP XX ) (VP XX (NP XX XX ) ) XX )"
+
+
+@pytest.fixture
+def example() -> Iterator[dict[str, Any]]:
+    [text] = [
+        block.text for block in page(ROOT / "docs" / "recipes.md")[1] if "class Brackets(" in block.text
+    ]
+    values: dict[str, Any] = {}
+    exec(text, values)
+    yield values
+    del METRICS["brackets"]
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "score"),
+    [
+        (TREE, 100.0),
+        ("(S (NP XX ) (VP XX ) (NP XX XX ) XX )", 75.0),  # the phrase ends too early
+        ("(S (NP XX ) (VP XX (NP XX XX", 200 / 5),  # one of the four is closed
+        ("XX ) XX", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_f1(example: dict[str, Any], hypothesis: str, score: float) -> None:
+    metric = METRICS["brackets"]("zxx", EvaluationConfig())
+    assert metric.score([hypothesis], [[TREE]], []) == pytest.approx(score)
+    counts = example["constituents"](TREE)
+    assert counts == {("NP", 0, 1): 1, ("NP", 2, 4): 1, ("VP", 1, 4): 1, ("S", 0, 5): 1}
