@@ -102,6 +102,7 @@ def numbers(folder: Path) -> Numbers:
         tables["scaling"] = experiments.scaling()
         facts = {
             **model_facts(folder, example),
+            **steps.head_facts(example),
             **steps.norm_facts(example),
             **steps.feed_forward_facts(example),
             **steps.loss_facts(example),

@@ -185,6 +185,13 @@ def scores(example: Example) -> Table:
     return Table(rows)
 
 
+def head_facts(example: Example) -> dict[str, str]:
+    """The weight of the piece before that the third piece reads, in the second head of the first layer."""
+    weights = example.model.attention_weights(example.batch).encoder
+    assert weights is not None
+    return {"head 2, weight of the piece before": shown(weights[0, -1, 2, 1])}
+
+
 def sublayer(example: Example) -> Table:
     """By dimension: the concatenated heads, their projection, the residual sum, and that normalised."""
     layer, x = example.layer, example.inputs()
@@ -278,9 +285,9 @@ def cross_attention(example: Example) -> Table:
 
 
 def _matrix(rows: Sequence[str], columns: Sequence[str], values: Tensor) -> Table:
-    """A row for each query, a column for each key."""
-    cells = [[name, *map(shown, line)] for name, line in zip(rows, values, strict=True)]
-    return Table(cells, columns)
+    """A row for each query, a column for each key; 0 without digits is exact, that of a mask."""
+    cells = [["0" if value == 0 else shown(value) for value in line] for line in values]
+    return Table([[name, *line] for name, line in zip(rows, cells, strict=True)], columns)
 
 
 def uses(example: Example) -> Table:

@@ -17,6 +17,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "en": {
         "query": "query",
         "key": "key",
+        "head": "head",
         "seen": "seen",
         "future": "hidden: the future",
         "padding": "padding",
@@ -30,6 +31,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "ko": {
         "query": "쿼리",
         "key": "키",
+        "head": "헤드",
         "seen": "보이는 칸",
         "future": "가려진 칸: 미래",
         "padding": "패딩",
@@ -48,6 +50,7 @@ def pictures(example: Example, longer: Example) -> dict[str, str]:
     drawn: dict[str, Callable[[Mapping[str, str]], str]] = {
         "triangle": lambda words: triangle(example, longer, words),
         "softmax": softmax,
+        "heads": lambda words: heads(example, words),
         "cross_attention": lambda words: cross_attention(example, words),
     }
     return {
@@ -78,6 +81,21 @@ def triangle(example: Example, longer: Example, words: Mapping[str, str]) -> str
         parts.append(_rect(right, top + 28 * place, 18, 18, colour))
         parts.append(_text(right + 26, top + 28 * place + 14, words[kind]))
     return _svg(right + 170, top + len(names) * size + 12, parts)
+
+
+def heads(example: Example, words: Mapping[str, str]) -> str:
+    """The heat maps of the first two heads of the first layer of the encoder."""
+    weights = example.model.attention_weights(example.batch).encoder
+    assert weights is not None
+    left, top, size = 100, 100, 36
+    names = [_plain(piece) for piece in example.source]
+    step = len(names) * size + 120
+    parts: list[str] = []
+    for number, head in enumerate(weights[0, :2]):
+        x = left + number * step
+        parts += _cells(head, x, top, size)
+        parts += _names(names, names, x, top, size, words["query"], f"{words['head']} {number + 1}")
+    return _svg(left + 2 * step - 100, top + len(names) * size + 12, parts)
 
 
 def cross_attention(example: Example, words: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from transformer_steps import LONGER, MODEL, PAGES, PAIR, Numbers
 from nmt.model.reference import naive_hidden, naive_log_probs
 
 PAPER = {
-    *("3.2", "3.2.3", "37,000", "512", "2,048", "64", "65", "6,500", "0.1", "0.6", "16"),
+    *("3.2", "3.2.3", "37,000", "512", "2,048", "64", "65", "6,500", "0.1", "0.6", "0.00001", "16"),
     *("2014", "2015", "2016", "2017"),
 }
 """Numbers of the prose that are not measured: of the paper, of its sections, and years."""
@@ -31,7 +31,7 @@ def values() -> Numbers:
 
 def test_tables_and_pictures_are_up_to_date(values: Numbers) -> None:
     contents = transformer_steps.contents(values)
-    assert len(contents) == len(PAGES) + 6
+    assert len(contents) == len(PAGES) + 8
     for path, wanted in contents.items():
         assert path.read_text(encoding="utf-8") == wanted, "Run python scripts/transformer_steps.py --write."
     for page in PAGES:
@@ -89,10 +89,10 @@ def test_the_steps_are_those_of_the_equations() -> None:
     """The naive Transformer gives the same probabilities, from the same weights."""
     example, _ = transformer_steps.examples(MODEL)
     weights, config = dict(example.model.state_dict()), example.model.config
-    source, target = example.batch.source_ids.tolist(), example.batch.target_in.tolist()
+    source, target = example.batch.source_ids.tolist(), example.batch.target_in.tolist()[:3]
     with torch.no_grad():
         naive = naive_log_probs(weights, config, naive_hidden(weights, config, source, target))
-        torch.testing.assert_close(example.log_probs(), naive, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(example.log_probs()[:3], naive, rtol=1e-9, atol=1e-9)
 
 
 def test_the_numbers_of_another_model(
