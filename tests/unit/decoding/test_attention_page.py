@@ -114,3 +114,13 @@ def test_ten_sentences_of_the_base_model_are_small() -> None:
     page = attention_page([PairAttention(pieces, pieces, pieces, weights, weights, weights)] * 10, "t")
     assert len(page.encode()) < 2_000_000
     assert len(data_of(page)["pairs"]) >= 9
+
+
+def test_the_korean_labels_are_those_of_the_page() -> None:
+    """Each English label of the table is also elsewhere in the page, literally."""
+    page = " ".join(attention_page([pair()], "Attention").split())
+    table = page.partition('.startsWith("ko") ? {')[2].partition("} : null;")[0]
+    labels = re.findall(r'"([^"]+)": *"', table)
+    assert len(labels) == 22
+    rest = page.replace(table, "")
+    assert not [label for label in labels if f">{label}<" not in rest and f'"{label}"' not in rest]
