@@ -94,14 +94,15 @@ def numbers(folder: Path) -> Numbers:
     Raises:
         UserError: see `load_bundle` and `Example.of`.
     """
-    example, longer = examples(folder)
+    bundle = load_bundle(folder)
+    example, longer = examples(bundle)
     with torch.no_grad():
         tables = {name: table(example) for name, table in _TABLES.items()}
         tables["causal-mask"] = experiments.causal_mask(example, longer)
         tables["key-mask"] = experiments.key_mask(example, longer)
         tables["scaling"] = experiments.scaling()
         facts = {
-            **model_facts(folder, example),
+            **model_facts(bundle, example),
             **steps.head_facts(example),
             **steps.norm_facts(example),
             **steps.feed_forward_facts(example),
@@ -115,9 +116,8 @@ def numbers(folder: Path) -> Numbers:
     return Numbers(tables, facts)
 
 
-def examples(folder: Path) -> tuple[Example, Example]:
+def examples(bundle: Bundle) -> tuple[Example, Example]:
     """The pair whose numbers are shown, and a longer one."""
-    bundle = load_bundle(folder)
     return Example.of(bundle, *PAIR, QUERY), Example.of(bundle, *LONGER, QUERY)
 
 
@@ -139,10 +139,9 @@ _TABLES: dict[str, Callable[[Example], Table]] = {
 }
 
 
-def model_facts(folder: Path, example: Example) -> dict[str, str]:
+def model_facts(bundle: Bundle, example: Example) -> dict[str, str]:
     """The size of the model, its score, and the square root of its width."""
-    bundle, config = load_bundle(folder), example.model.config
-    test = bundle.results.get("test", {})
+    config, test = example.model.config, bundle.results.get("test", {})
     size = sum(path.stat().st_size for path in bundle.folder.iterdir())
     return {
         "d_model": str(config.d_model),
@@ -180,7 +179,7 @@ def contents(values: Numbers) -> dict[Path, str]:
         if page.exists()
     }
     with torch.no_grad():
-        drawn = pictures(*examples(MODEL))
+        drawn = pictures(*examples(load_bundle(MODEL)))
     return {**pages, **{IMAGES / name: image for name, image in drawn.items()}}
 
 

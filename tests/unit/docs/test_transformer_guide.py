@@ -14,6 +14,7 @@ from transformer_page.experiments import KEYS
 from transformer_page.searching import BEAM, STEPS
 from transformer_steps import LONGER, MODEL, PAGES, PAIR, Numbers
 
+from nmt.bundle import load_bundle
 from nmt.model.reference import naive_hidden, naive_log_probs
 
 PAPER = {
@@ -63,7 +64,7 @@ def test_numbers_of_the_prose(page: Path, values: Numbers) -> None:
 
 def test_numbers_of_one_digit() -> None:
     """The pages write them in their words, too."""
-    example, _ = transformer_steps.examples(MODEL)
+    example, _ = transformer_steps.examples(load_bundle(MODEL))
     config = example.model.config
     assert (config.encoder_layers, config.decoder_layers, config.heads) == (2, 2, 2)
     assert (KEYS, BEAM, STEPS) == (10, 4, 4)
@@ -87,7 +88,7 @@ def test_functions_exist(page: Path) -> None:
 
 def test_the_steps_are_those_of_the_equations() -> None:
     """The naive Transformer gives the same probabilities, from the same weights."""
-    example, _ = transformer_steps.examples(MODEL)
+    example, _ = transformer_steps.examples(load_bundle(MODEL))
     weights, config = dict(example.model.state_dict()), example.model.config
     source, target = example.batch.source_ids.tolist(), example.batch.target_in.tolist()[:3]
     with torch.no_grad():
