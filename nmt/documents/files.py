@@ -17,7 +17,7 @@ from nmt.data.corpora.opening import suffix_of
 from nmt.data.corpora.tables import FIRST_LINES
 from nmt.data.corpora.translation_memories import xml_encoding
 from nmt.documents.html import read_html
-from nmt.documents.pair import Pair
+from nmt.documents.pair import Pair, TooManyLines
 from nmt.documents.po import read_po
 from nmt.documents.rows import Column, CsvColumn, Format, JsonLines, JsonList, Lines, Request
 from nmt.documents.subtitles import TIMES, read_srt, read_vtt
@@ -68,7 +68,7 @@ def _matches(pattern: str) -> Callable[[str], bool]:
 FILE_FORMATS: dict[str, FileFormat] = {
     "html": FileFormat(
         (".html", ".htm"),
-        lambda text, name, languages: read_html(text),
+        lambda text, name, languages: read_html(text, languages.most_lines),
         _matches(r"\s*(?:<!--.*?-->\s*)?<(?:!doctype html|html)\b"),
         on_missing="xmlcharrefreplace",
     ),
@@ -139,7 +139,7 @@ def open_file(content: bytes, name: str, config: TranslateConfig, languages: Pai
     form = format_of(config)
     if isinstance(form, DocumentFormat):
         return WholeFile(content, name, FILE_FORMATS[config.format], languages)
-    return RowsFile(content, name, form)
+    return RowsFile(content, name, form, languages.most_lines)
 
 
 _TEXT = FileFormat((), lambda text, name, languages: Text.of(text), lambda head: False)
@@ -204,20 +204,25 @@ class RowsFile(OpenFile):
         UserError: the file is malformed, or not UTF-8.
     """
 
-    def __init__(self, content: bytes, name: str, form: Format) -> None:
+    def __init__(self, content: bytes, name: str, form: Format, most_lines: int) -> None:
         self._form = form
+        self._requests: list[Request] = []
         text, self._mark, self._encoding = decoded(content, name)
         lines = text.removesuffix("\n").split("\n") if text else []
         self._end = "\r\n" if lines and lines[0].endswith("\r") else "\n"
         lines = [line.removesuffix("\r") for line in lines]
         form.look_at(lines[:FIRST_LINES])
         try:
-            self._requests = [form.read(row, number) for number, row in enumerate(form.rows(lines), 1)]
+            for number, row in enumerate(form.rows(lines), 1):
+                self._requests.append(form.read(row, number))
+                if (problem := self._requests[-1].error) is not None:
+                    raise UserError(f"{problem}.")
+                if number > most_lines:
+                    raise TooManyLines(f"has more than {most_lines:,} lines.")
+        except TooManyLines:
+            raise
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
-        for request in self._requests:
-            if request.error is not None:
-                raise UserError(f"{name}: {request.error}.")
 
     @property
     def lines(self) -> Sequence[str]:

@@ -30,9 +30,9 @@ _BLOCKS = frozenset(
 )
 
 
-def read_html(text: str) -> MarkedText:
-    """Divides HTML into lines."""
-    result = MarkedText()
+def read_html(text: str, most_lines: int = 1 << 62) -> MarkedText:
+    """Divides HTML into lines. Raises `TooManyLines` if they are more than `most_lines`."""
+    result = MarkedText(most_lines=most_lines)
     segment: list[Piece] = []
     for piece in html_pieces(text):
         if piece.name in _BLOCKS:

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nmt.copying.aligned_tags import proportional_links, removed_tags, with_tags
+from nmt.documents.pair import TooManyLines
 
 _SPACES = re.compile(r"[ \t\n\r\f\v\x1c-\x1f\x85\u2028\u2029]+")
 _MOST_TAGS = 24  # of a line; a line with more is divided
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a text with markup: text, or a tag, a comment or an element that is not translated.
 
@@ -56,13 +57,16 @@ class MarkedText:
     keys: list[str] = field(default_factory=list)
     has_entities: bool = True
     """Whether `&`, `<` and `>` of translations are written as entities."""
+    most_lines: int = 1 << 62
 
     def add_frame(self, source: str) -> None:
         """Adds text that is left as it is."""
         self.frame[-1].append(source)
 
     def add(self, segment: Sequence[Piece]) -> None:
-        """Adds pieces, whose lines are translated."""
+        """Adds pieces, whose lines are translated. Raises `TooManyLines` if there are too many."""
+        if len(self.lines) > self.most_lines:
+            raise TooManyLines(f"has more than {self.most_lines:,} lines.")
         for pieces in _divided(segment):
             before, inner, after = _trimmed(pieces)
             self.add_frame("".join(piece.source for piece in before))

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from nmt.errors import UserError
 from nmt.languages import distance
 from nmt.runtime.streams import visible
 
 
+class TooManyLines(UserError):
+    """A file has more lines than a reader may find."""
+
+
 class Pair(NamedTuple):
-    """The codes of a source and a target language; None: any."""
+    """The codes of a source and a target language; None: any. And the most lines that a file may have."""
 
     source: str | None = None
     target: str | None = None
+    most_lines: int = 1 << 62
 
     def mismatch(self, source: str, target: str) -> str:
         """Returns what is wrong with the languages that a file declares; empty if nothing is."""

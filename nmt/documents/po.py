@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nmt.data.corpora.gettext import STRING, Message, messages_of
-from nmt.documents.pair import Pair
+from nmt.documents.pair import Pair, TooManyLines
 from nmt.errors import UserError
 
 _ESCAPES = {
@@ -83,9 +83,11 @@ def read_po(text: str, name: str, languages: Pair) -> PoText:
             raise UserError(f"{name}:{message.number}: {message.problem}.")
         if not message.keywords:
             continue
+        if len(result.lines) > languages.most_lines:
+            raise TooManyLines(f"has more than {languages.most_lines:,} lines.")
         strings, places = _strings(message)
-        if len(strings) > _MOST_STRINGS:
-            raise UserError(f"{name}:{message.number}: has too many forms of the plural.")
+        if problem := _problem(strings, message):
+            raise UserError(f"{name}:{message.number}: {problem}.")
         if strings["msgid"] == "" and "msgctxt" not in strings:
             header = "".join(strings.values())
             forms, language = _FORMS.search(header), _LANGUAGE.search(header)
@@ -147,6 +149,20 @@ def _strings(message: Message) -> tuple[dict[str, str], dict[str, list[int]]]:
             strings[keyword].append(_ESCAPE.sub(_unescaped, found["string"]))
             places[keyword].append(number - 1)
     return {keyword: "".join(parts) for keyword, parts in strings.items()}, places
+
+
+def _problem(strings: Mapping[str, str], message: Message) -> str:
+    """Returns what is wrong with the strings of a message; empty if nothing is."""
+    keywords = [
+        found["keyword"] for line in message.lines if (found := STRING.fullmatch(line)) and found["keyword"]
+    ]
+    if len(keywords) > len(strings):
+        return "has a keyword twice"
+    if len(strings) > _MOST_STRINGS:
+        return "has too many forms of the plural"
+    if ("msgid_plural" in strings) == ("msgstr" in strings):
+        return "needs a number for each msgstr, or has no msgid_plural"
+    return ""
 
 
 def _unescaped(found: re.Match[str]) -> str:

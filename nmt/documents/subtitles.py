@@ -25,14 +25,14 @@ _WORD = re.compile(r"(?:<[^<>\n]*>|[^\s<]|<)+")
 
 def read_srt(text: str, name: str, languages: Pair) -> MarkedText:
     """Divides SubRip subtitles into their texts. Raises `UserError` if the text has no times."""
-    return _read(text, name, is_vtt=False)
+    return _read(text, name, languages.most_lines, is_vtt=False)
 
 
 def read_vtt(text: str, name: str, languages: Pair) -> MarkedText:
     """Divides WebVTT subtitles into their texts. Raises `UserError` if the first word is not `WEBVTT`."""
     if not text.startswith("WEBVTT"):
         raise UserError(f"{name}:1: does not begin with WEBVTT.")
-    return _read(text, name, is_vtt=True)
+    return _read(text, name, languages.most_lines, is_vtt=True)
 
 
 @dataclass
@@ -64,9 +64,10 @@ class _Subtitles(MarkedText):
             self.num_rows += [len(group)] if added == 1 else [1] * added
 
 
-def _read(text: str, name: str, *, is_vtt: bool) -> MarkedText:
+def _read(text: str, name: str, most_lines: int, *, is_vtt: bool) -> MarkedText:
     rows = text.split("\n")
-    result = _Subtitles(has_entities=is_vtt, line_end="\r\n" if rows[0].endswith("\r") else "\n")
+    line_end = "\r\n" if rows[0].endswith("\r") else "\n"
+    result = _Subtitles(has_entities=is_vtt, line_end=line_end, most_lines=most_lines)
     places = [place for place, row in enumerate(rows) if TIMES.fullmatch(row)]
     if not places and not is_vtt and text.strip():
         raise UserError(f"{name}:1: has no times, such as 00:00:01,000 --> 00:00:02,000.")

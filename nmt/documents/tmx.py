@@ -24,7 +24,7 @@ def read_tmx(text: str, name: str, languages: Pair) -> MarkedText:
     """
     if languages.target is None:
         raise UserError(f"{name}: has several languages. Give the target language.")
-    xml = XmlFile(text, name)
+    xml = XmlFile(text, name, languages.most_lines)
     reader = _Reader(xml, languages.source, languages.target)
     result = xml.read(["tmx"], ["tu"], reader.begin, reader.unit)
     if reader.seen and not reader.has_source:

@@ -26,7 +26,7 @@ def read_xliff(text: str, name: str, languages: Pair) -> MarkedText:
     Raises:
         UserError: the file is not valid XML, a unit has no `source`, or the languages are others.
     """
-    xml = XmlFile(text, name)
+    xml = XmlFile(text, name, languages.most_lines)
     reader = _Reader(xml, languages)
     return xml.read(["xliff"], [*_STATES], reader.begin, reader.unit)
 

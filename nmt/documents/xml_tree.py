@@ -24,7 +24,7 @@ _CHUNK = 1 << 20
 _END_OF_CDATA = 3  # characters
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Element:
     """An element, or what is between elements, and its place in the file.
 
@@ -99,9 +99,9 @@ class XmlFile:
     `result` has the file up to the offset `place`, and what is inserted there.
     """
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, most_lines: int) -> None:
         self.content, self.name = text.encode(), name
-        self.result, self.place = XmlText(), 0
+        self.result, self.place = XmlText(most_lines=most_lines), 0
 
     def source(self, start: int, end: int) -> str:
         """Returns the text between two offsets."""

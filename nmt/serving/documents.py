@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from nmt.config import TranslateConfig
 from nmt.config.serving import LimitsConfig
 from nmt.documents.files import FILE_FORMATS, SUFFIXES, OpenFile, format_of_file, head_text, open_file
-from nmt.documents.pair import Pair
+from nmt.documents.pair import Pair, TooManyLines
 from nmt.documents.text import Text
 from nmt.errors import UserError
 from nmt.serving.bodies import UploadedFile
@@ -53,14 +53,19 @@ def read_file(fields: Mapping[str, Any], limits: LimitsConfig, target: str) -> F
         raise Refusal(400, "Invalid request: file format not supported", hint)
     source, is_table = text_of(fields, "source"), form in ("tsv", "csv")
     languages = Pair(
-        None if source is None or is_auto(source) else source, text_of(fields, "target") or target
+        None if source is None or is_auto(source) else source,
+        text_of(fields, "target") or target,
+        limits.sentences,
     )
-    column, key = text_of(fields, "column"), text_of(fields, "key") or "text"
+    column = text_of(fields, "column") if is_table else None
+    key = (text_of(fields, "key") if form in ("jsonl", "json") else None) or "text"
     if is_table and column is None:
         raise missing("column", "column: the number or the name of the column to translate.")
     try:
         config = TranslateConfig("", format=form, column=column, key=key)
         file = open_file(upload.content, name, config, languages)
+    except TooManyLines as error:
+        raise HTTPException(413, f"file: {error}") from None
     except UserError as error:
         raise HTTPException(400, str(error)) from None
     text = Text(file.lines, [""] * len(file.lines))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nmt.config import TranslateConfig
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.documents.files import OpenFile, format_of_file, head_text, open_file
-from nmt.documents.pair import Pair
+from nmt.documents.pair import Pair, TooManyLines
 from nmt.errors import UserError
 
 EN_DE = Pair("en", "de")
@@ -254,6 +254,9 @@ def test_characters_that_an_encoding_lacks() -> None:
         ("a.xlf", XLIFF_2.encode() + b"\xff", r"a\.xlf:3: not valid UTF-8 \(byte 0xff\)"),
         ("a.po", 'msgid "a\nmsgstr ""\n', r"a\.po:1: is not a string of PO"),
         ("a.po", 'msgid "a"\n', r"a\.po:1: has no msgid or no msgstr"),
+        ("a.po", 'msgid "a"\nmsgstr ""\nmsgstr ""\n', r"a\.po:1: has a keyword twice"),
+        ("a.po", 'msgid "a"\nmsgid_plural "b"\nmsgstr ""\n', r"a\.po:1: needs a number for each msgstr"),
+        ("a.po", 'msgid "a"\nmsgid_plural "b"\n' + "".join(f'msgstr[{i}] ""\n' for i in range(50)), r"a\.po:1: has too many forms"),
         ("a.po", PO.replace("Language: de", "Language: fr"), r"a\.po:1: its target language is fr"),
         ("a.srt", "A text.", r"a\.srt:1: has no times"),
         ("a.vtt", SRT, r"a\.vtt:1: does not begin with WEBVTT"),
@@ -316,3 +319,15 @@ def test_segments_keep_their_number_and_order(texts: list[str]) -> None:
         text for text in wanted if text
     ]
     assert [one.msgstr for one in polib.pofile(po.decode())] == [f"x{text}".upper() for text in texts]
+
+
+def test_the_number_of_lines_is_limited_while_a_file_is_read() -> None:
+    for name, content in (
+        ("a.xlf", XLIFF.replace("</body>", "<trans-unit><source>a</source></trans-unit>" * 200 + "</body>")),
+        ("a.po", 'msgid "a"\nmsgstr ""\n\n' * 200),
+        ("a.srt", SRT * 100),
+        ("a.html", "<p>a</p>" * 200),
+        ("a.jsonl", '{"text": "a"}\n' * 200),
+    ):
+        with pytest.raises(TooManyLines, match=r"^has more than 100 lines\.$"):
+            opened(name, content, EN_DE._replace(most_lines=100))

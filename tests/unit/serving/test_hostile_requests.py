@@ -189,3 +189,18 @@ def test_large_bodies_are_read_in_another_thread(server: App, monkeypatch: pytes
     assert (status, json.loads(body)) == (413, {"error": message})
     assert send(server, "POST", "/translate", JSON, js(q="A", **PAIR))[0] == 200
     assert [thread is threading.main_thread() for thread in threads] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.xlf", "<xliff>" + "<trans-unit><source>a</source></trans-unit>" * 5_000 + "</xliff>"),
+        ("a.srt", "00:00:01,000 --> 00:00:02,000\n" + "a\n" * 20_000),
+        ("a.csv", "a,b\n" * 20_000),
+        ("a.html", "<p>a" * 20_000),
+    ],
+)
+def test_files_of_many_lines(server: App, name: str, content: str) -> None:
+    body = parts(*PAIR_FIELDS, ("column", "1"), file=(name, content.encode()))
+    status, _, answer = send(server, "POST", "/translate_file", MULTIPART, body)
+    assert (status, json.loads(answer)["error"]) == (413, "file: has more than 2,000 lines.")
