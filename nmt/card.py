@@ -110,6 +110,8 @@ def _model(subject: Subject) -> str:
     parameters = section(subject.results, "training").get("parameters")
     count = f", {parameters:,} parameters" if is_count(parameters) else ""
     heads = "" if "heads" in model_class(config).unused else f", {config.heads} heads"
+    if heads and not config.splits_d_model:
+        heads += " with keys of width {} and values of width {}".format(*config.head_widths)
     return (
         f"The model: {code(config.architecture)} with {config.encoder_layers} encoder and "
         f"{config.decoder_layers} decoder layers, d_model {config.d_model}{heads}{count}, {sizes}. "

@@ -41,6 +41,7 @@ PARTS: Mapping[str, str] = {
     "speed": "speed of training with each encoding",
     "recurrence": "Multi30k, recurrence against attention, 20 minutes each",
     "layers": "table 1: time, memory and path length of one layer",
+    "scores": "time and memory of dot products and additive scores, by the width of the keys",
 }
 
 OF_MULTI30K = ("captions", "captions-attention", "recurrence")

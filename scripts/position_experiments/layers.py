@@ -7,7 +7,7 @@ import math
 import multiprocessing
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -34,6 +34,8 @@ HEAD_WIDTH = 64
 KINDS = ("self-attention", "restricted", "recurrent", "convolutional")
 SCORES = ("scaled_dot", "additive")
 """Kinds of layers with one head of this score."""
+KEY_WIDTHS = (16, 64, 256)
+"""Their widths."""
 _SECONDS, _FEWEST = 0.5, 5
 
 
@@ -82,26 +84,22 @@ def layer(kind: str, d_model: int, dilation: int = 1) -> nn.Module:
 
 
 def experiments() -> list[Experiment]:
-    """Returns the experiments of the part `layers`."""
-    timed = [
-        Experiment(
-            f"layers-{kind}-{width}",
-            "layers",
-            _timing(kind, width),
-            0.4,
-            {"kind": kind, "width": width},
-            alone=True,
-        )
-        for kind in KINDS
-        for width in WIDTHS
-    ]
+    """Returns the experiments of the parts `layers` and `scores`."""
+    timed = [_timed("layers", kind, width, LENGTHS) for kind in KINDS for width in WIDTHS]
+    timed += [_timed("scores", kind, width, (64, 256, 512)) for kind in SCORES for width in KEY_WIDTHS]
     return [*timed, Experiment("layers-path", "layers", _paths, 0.5, {"kind": "path"})]
 
 
-def _timing(kind: str, width: int) -> Callable[[Place], Result]:
+def _timed(part: str, kind: str, width: int, lengths: Sequence[int]) -> Experiment:
+    facts = {"kind": kind, "width": width}
+    measure, minutes = _timing(kind, width, lengths), 0.4 * len(lengths) / len(LENGTHS)
+    return Experiment(f"{part}-{kind}-{width}", part, measure, minutes, facts, alone=True)
+
+
+def _timing(kind: str, width: int, lengths: Sequence[int]) -> Callable[[Place], Result]:
     def measure(place: Place) -> Result:
         rows = []
-        for length in LENGTHS:
+        for length in lengths:
             # A separate process, so that the memory is that of this layer alone.
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 seconds, memory = pool.apply(time_and_memory, (kind, width, length))

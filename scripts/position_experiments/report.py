@@ -245,6 +245,19 @@ def slope_table(records: Sequence[Record]) -> Sequence[Row]:
     return rows
 
 
+def score_table(records: Sequence[Record]) -> Sequence[Row]:
+    """Milliseconds and megabytes of one head with 512 tokens, forward and backward, by score and width."""
+    rows = []
+    for kind in layers.SCORES:
+        row = [f"`{kind}`"]
+        for key, unit in (("seconds", 1e-3), ("memory_bytes", 1e6)):
+            for width in layers.KEY_WIDTHS:
+                those = chosen(records, part="scores", kind=kind, width=width)
+                row += [f"{each['rows'][-1][key] / unit:.1f}" for each in those] or ["–"]
+        rows.append(row)
+    return rows
+
+
 def path_table(records: Sequence[Record]) -> Sequence[Row]:
     """Layers between the first token and the last one."""
     rows = []
@@ -324,6 +337,7 @@ TABLES: Mapping[str, Callable[[Sequence[Record]], Sequence[Row]]] = {
     "recurrence": recurrence_table,
     "slopes": slope_table,
     "paths": path_table,
+    "scores": score_table,
     "speed": speed_table,
     "probe": probe_table,
     "permutation": permutation_table,

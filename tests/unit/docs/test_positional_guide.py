@@ -243,7 +243,8 @@ def test_models_that_sort_react_least_to_permutations() -> None:
 
 def test_minutes_of_the_study() -> None:
     """Two experiments at a time, those whose time is measured alone: 4 hours, as the script estimates."""
-    experiments = {each.name: each for each in all_experiments()}
+    measured = [each for each in all_experiments() if each.part != "scores"]  # it needs an idle machine
+    experiments = {each.name: each for each in measured}
     assert {each["name"] for each in STUDY} == set(experiments)
     shares = {name: 1 if each.alone else 2 for name, each in experiments.items()}
     minutes = sum(each["minutes"] / shares[each["name"]] for each in STUDY)

@@ -11,13 +11,16 @@ from test_attention import assert_same_with_gradients, random
 from torch import Tensor
 from toy_positions import KINDS
 
+from nmt.config import ModelConfig
 from nmt.data.batches.batching import Layout
 from nmt.model.attention import SCORES, Pattern, ScaledDot
 from nmt.model.backend import Backend
+from nmt.model.cpu.variants import VariantAttention
 from nmt.model.gpu import GpuBackend, attention
 from nmt.model.gpu.attention import FlashAttention, attend_flash, attention_without_padding
 from nmt.model.positions import POSITIONS, Shape
 from nmt.model.reference import naive_attention
+from nmt.model.transformer import Transformer
 
 
 @pytest.mark.parametrize(
@@ -114,6 +117,15 @@ def test_the_attention_of_a_gpu(
     assert len(caplog.messages) == (pads and dtype is not torch.float32)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert attention_without_padding(pattern, GPU, dtype) is None
+
+
+def test_kernels_of_gpus_are_for_heads_of_one_width() -> None:
+    pattern = Pattern(LAYOUT, LAYOUT, HEADS, WIDTH, 0.5, value_width=2 * WIDTH)
+    assert type(GpuBackend(GPU).attention(pattern, torch.bfloat16)) is VariantAttention
+    layers = pytest.importorskip("nmt.model.gpu.layers", reason="needs Triton", exc_type=ImportError)
+    for widths, refused in (((None, None), False), ((8, 8), False), ((4, None), True), ((4, 4), True)):
+        model = Transformer(ModelConfig(1, 1, 16, 16, 2, *widths), 9, 9)
+        assert ("model.key_width or model.value_width" in (layers.unsupported(model) or "")) is refused
 
 
 @pytest.mark.parametrize("causal", [True, False])

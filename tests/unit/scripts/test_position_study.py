@@ -92,7 +92,16 @@ def test_slope() -> None:
     assert layers.slope(rows, "seconds") == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("kind", layers.KINDS)
+def test_the_table_of_scores_has_the_longest_sentence() -> None:
+    rows = [{"seconds": 9.0, "memory_bytes": 9}, {"seconds": 0.0125, "memory_bytes": 4_000_000}]
+    records = [{"part": "scores", "kind": "additive", "width": 64, "rows": rows}]
+    assert TABLES["scores"](records) == [
+        ["`scaled_dot`", *("–",) * 6],
+        ["`additive`", "–", "12.5", "–", "–", "4.0", "–"],
+    ]
+
+
+@pytest.mark.parametrize("kind", (*layers.KINDS, *layers.SCORES))
 def test_a_layer_is_measured(kind: str) -> None:
     seconds, memory = layers.time_and_memory(kind, 64, 64)
     assert 0 < seconds < 60 and memory >= 0
