@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import glob
 import hashlib
@@ -11,6 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator, Sequence
+from io import BufferedIOBase
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from typing import Any
 import nmt
 from nmt.data.corpora.columns import TextBlock
 from nmt.data.corpora.malformed import BROKEN, NOT_UTF8, Malformed
-from nmt.data.corpora.opening import CHUNK, DataFile, opened
+from nmt.data.corpora.opening import CHUNK, DataFile, Place, opened
 from nmt.errors import UserError
 from nmt.runtime.files import cache_folder, expanded, make_folder, read_text, replaced, stat_or_none
 from nmt.runtime.os_errors import read_errors, reason_of
@@ -27,21 +29,22 @@ from nmt.runtime.streams import progress
 BUNDLED = "bundled:"
 """Prefix of paths in the bundled corpus, such as `bundled:quickstart/train.en.gz`."""
 
-_BOM = b"\xef\xbb\xbf"
+_BOM = codecs.BOM_UTF8
+_BOMS_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 _LONGEST_LINE = 1 << 26  # bytes; a device such as /dev/zero has no line ends
 _MIN_CACHED = 1 << 20  # bytes; for a smaller file, reading a cached checksum is not faster
 _CLOCK_TICK = 2_000_000_000  # nanoseconds; longer than the clock tick of any disk
 
 
 def read_lines(file: DataFile, malformed: Malformed | None = None) -> Iterator[str]:
-    r"""Yields the lines of a UTF-8 file, without line ends.
+    r"""Yields the lines of a file in UTF-8, or in UTF-16 with a byte order mark, without line ends.
 
     Only `\n` and `\r\n` end a line. The last line may have no end. The compression (gzip, xz, Zstandard) is
     detected from the content. A byte order mark at the beginning is removed. If `malformed` allows them,
     a line that is not UTF-8 is yielded as `BROKEN`.
 
     Raises:
-        UserError: the file can't be read, is damaged, or is not UTF-8 (the message gives the line).
+        UserError: the file can't be read, is damaged, or is not in its encoding (the message gives the line).
     """
     return chain.from_iterable(read_blocks(file, malformed))
 
@@ -50,6 +53,9 @@ def read_blocks(file: DataFile, malformed: Malformed | None = None) -> Iterator[
     """Yields the lines of `read_lines` in blocks of at least one line, as many as one read returns."""
     with opened(file) as (stream, place):
         while content := stream.read1(CHUNK):
+            if not place.lines and content.startswith(_BOMS_16):
+                yield from _utf16_blocks(content, stream, place, file)
+                return
             if not content.endswith(b"\n"):
                 content += (rest := stream.readline(_LONGEST_LINE))
                 if len(rest) == _LONGEST_LINE:
@@ -71,6 +77,31 @@ def read_blocks(file: DataFile, malformed: Malformed | None = None) -> Iterator[
             place.lines += len(lines)
 
 
+def _utf16_blocks(
+    content: bytes, stream: BufferedIOBase, place: Place, file: DataFile
+) -> Iterator[list[str]]:
+    """Yields the lines of a UTF-16 file in blocks; `content` is its beginning."""
+    encoding, rest = f"utf-16-{'le' if content.startswith(codecs.BOM_UTF16_LE) else 'be'}", ""
+    decoder, content = codecs.getincrementaldecoder(encoding)(), content[2:] or stream.read1(CHUNK)
+    is_end = False
+    while not is_end:
+        is_end = not content
+        try:
+            text = rest + decoder.decode(content, final=is_end)
+        except UnicodeDecodeError as error:
+            line = place.lines + error.object[: error.start].decode(encoding).count("\n") + 1
+            raise UserError(f"{file}:{line}: not valid UTF-16. Convert the file to UTF-8.") from None
+        *lines, rest = text.split("\n")
+        if is_end and rest:
+            lines.append(rest)
+        if len(rest) > _LONGEST_LINE:
+            raise UserError(f"{file}:{place.lines + 1}: has more than 64 MiB. Give a text file.")
+        if lines:
+            yield [line.removesuffix("\r") for line in lines]
+        place.lines += len(lines)
+        content = b"" if is_end else stream.read1(CHUNK)
+
+
 def _decoded(line: bytes) -> str:
     try:
         return line.decode("utf-8")
@@ -80,9 +111,8 @@ def _decoded(line: bytes) -> str:
 
 def _not_utf8(file: DataFile, lines_before: int, error: UnicodeDecodeError) -> str:
     number = lines_before + 1 + error.object.count(b"\n", 0, error.start)
-    looks = ", probably UTF-16" if number == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
     return (
-        f"{file}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x}{looks}). "
+        f"{file}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x}). "
         "Convert the file to UTF-8, for example with iconv."
     )
 

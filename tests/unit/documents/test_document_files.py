@@ -208,6 +208,10 @@ def test_results_are_valid() -> None:
     assert messages['Open "%s"\n  two\n'].fuzzy and messages["%d dog"].msgstr_plural[2] == "%D DOGS"
 
 
+def test_rows_in_utf16() -> None:
+    assert written(opened("a.tsv", "a\tb\r\n".encode("utf-16"), column=1)) == "a\tb\tA\r\n".encode("utf-16")
+
+
 def test_columns() -> None:
     content = 'id;en\r\n1;A, b, c\r\n2;"D;"\r\n'
     assert (

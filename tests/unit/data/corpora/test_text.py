@@ -113,7 +113,8 @@ def test_zstd_with_frames_to_be_skipped(tmp_path: Path, number: int, name: str) 
     [
         (b"a\nb\xff\n", r"a.en:2: not valid UTF-8 \(byte 0xff\)"),
         ("Grüße\n".encode("latin-1"), r"a.en:1: .*byte 0xfc.*iconv"),
-        ("a\n".encode("utf-16"), r"a.en:1: .*probably UTF-16"),
+        ("a\nb\n".encode("utf-16")[:-1], r"a.en:2: not valid UTF-16"),
+        ("a\n".encode("utf-16") + b"\0", r"a.en:2: not valid UTF-16"),
         (b"a\n\xed\xa0\x80\n", "a.en:2: not valid UTF-8"),  # half a surrogate pair
     ],
 )
@@ -122,6 +123,17 @@ def test_not_utf8(tmp_path: Path, content: bytes, message: str) -> None:
     path.write_bytes(content)
     with pytest.raises(UserError, match=message):
         list(read_lines(path))
+
+
+def test_utf16(tmp_path: Path) -> None:
+    lines = ["Grüße\u2028 \U0001f642", "", "b"] * 100_000 + ["c"]
+    for end in ("\n", "\r\n"):
+        (tmp_path / "a.en").write_bytes(end.join(lines).encode("utf-16"))
+        assert list(read_lines(tmp_path / "a.en")) == lines
+    (tmp_path / "a.en").write_bytes(b"\xfe\xff" + "a\n".encode("utf-16-be"))
+    assert list(read_lines(tmp_path / "a.en")) == ["a"]
+    (tmp_path / "a.en").write_bytes(b"\xff\xfe")
+    assert list(read_lines(tmp_path / "a.en")) == []
 
 
 def test_unreadable(tmp_path: Path) -> None:
