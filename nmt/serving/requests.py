@@ -97,7 +97,9 @@ def read_pairs(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRequ
     targets = [line for text in texts for line in Text.of(text).lines]
     if len(targets) != len(request.lines):
         raise HTTPException(
-            400, f"translation: has {len(targets):,} lines, and q {len(request.lines):,}. Give one for each."
+            400,
+            f"translation: the number of lines is {len(targets):,}, and that of q {len(request.lines):,}. "
+            "Give one for each.",
         )
     characters = request.num_characters + sum(map(len, texts))
     if characters > limits.attention_characters:

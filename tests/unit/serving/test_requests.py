@@ -160,7 +160,11 @@ def test_pairs_of_a_request_of_attention() -> None:
     ("fields", "status", "message"),
     [
         ({}, 400, "Invalid request: missing q parameter"),
-        ({"q": "a\nb", "translation": "c"}, 400, "translation: has 1 lines, and q 2. Give one for each."),
+        (
+            {"q": "a\nb", "translation": "c"},
+            400,
+            "translation: the number of lines is 1, and that of q 2. Give one for each.",
+        ),
         (
             {"q": "a", "translation": 1},
             400,
