@@ -30,7 +30,7 @@ from nmt.model import build_model
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Compares exports with one thread: with more, these small models mostly wait for each other's threads."""
+    """Compares exports with one thread: with more, the threads of these small models mostly wait."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (argos_export, ctranslate2_export):
             patch.setattr(module, "THREADS", 1)
