@@ -70,17 +70,12 @@ def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRe
     value = fields.get("q")
     if value is None:
         raise missing("q")
-    is_list = isinstance(value, list)
-    if is_list and len(value) > limits.sentences:
-        raise HTTPException(
-            413, f"q: has {len(value):,} texts, and at most {limits.sentences:,} lines are allowed."
-        )
-    texts = [_unicode("q", text) for text in (value if is_list else [value])]
+    texts = _texts("q", value, limits)
     form = (text_of(fields, "format") or "text").lower()
     if form not in ("text", "html"):
         raise Refusal(400, f"{form[:40]} format is not supported", "format: use text or html.")
     reader = read_html if form == "html" else Text.of
-    return read_texts(texts, reader, fields, limits, is_list=is_list, markup=form == "html")
+    return read_texts(texts, reader, fields, limits, is_list=isinstance(value, list), markup=form == "html")
 
 
 def read_pairs(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRequest:
@@ -93,7 +88,7 @@ def read_pairs(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRequ
     given = fields.get("translation")
     if given is None:
         return replace(request, pairs=tuple((line, None) for line in request.lines))
-    texts = [_unicode("translation", text) for text in (given if isinstance(given, list) else [given])]
+    texts = _texts("translation", given, limits)
     targets = [line for text in texts for line in Text.of(text).lines]
     if len(targets) != len(request.lines):
         raise HTTPException(
@@ -105,6 +100,16 @@ def read_pairs(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRequ
     if characters > limits.attention_characters:
         raise _too_long_for_attention("q and translation have", characters, limits)
     return replace(request, pairs=tuple(zip(request.lines, targets, strict=True)))
+
+
+def _texts(name: str, value: Any, limits: LimitsConfig) -> list[str]:
+    """Returns the texts of a field, one or a list."""
+    values = value if isinstance(value, list) else [value]
+    if len(values) > limits.sentences:
+        raise HTTPException(
+            413, f"{name}: has {len(values):,} texts, and at most {limits.sentences:,} lines are allowed."
+        )
+    return [_unicode(name, text) for text in values]
 
 
 def read_text(fields: Mapping[str, Any]) -> str:

@@ -236,11 +236,12 @@ class ServedModel:
         """Yields the attention of each pair that is short enough for a page."""
         assert isinstance(self._default.searcher, TorchSearcher)
         reader = PairReader(self._default.searcher, self._default.tokenizer)
+        sources = [source for source, target in pairs if target is None]
+        found = iter(self._translated(sources, SearchOptions()) if sources else ())
         for source, target in pairs:
-            if target is None:
-                target = self._translated([source], SearchOptions())[0].hypotheses[0].text
+            text = next(found).hypotheses[0].text if target is None else target
             with suppress(UserError):
-                yield reader.attention(source, target, MOST_BYTES)
+                yield reader.attention(source, text, MOST_BYTES)
 
     def _translated(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
         translator = self._translator(replace(options, markup=False, terms=()))

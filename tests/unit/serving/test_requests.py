@@ -166,6 +166,11 @@ def test_pairs_of_a_request_of_attention() -> None:
             "translation: the number of lines is 1, and that of q 2. Give one for each.",
         ),
         (
+            {"q": "a", "translation": [1] * 2001},
+            413,
+            "translation: has 2,001 texts, and at most 2,000 lines are allowed.",
+        ),
+        (
             {"q": "a", "translation": 1},
             400,
             "translation: must be text or a list of texts, not a number.",
