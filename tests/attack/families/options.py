@@ -64,7 +64,7 @@ _UNKNOWN = (
         "training.max_update=3",
         ("training.max_update: there is no such option. Did you mean training.max_updates?",),
     ),
-    ("nmt-train", "training.max_updates=many", ("training.max_updates: must be a whole number, not many.",)),
+    ("nmt-train", "training.max_updates=lots", ("training.max_updates: must be a whole number, not lots.",)),
     ("nmt-train", "experiment=wmt14", ("experiment=wmt14: there is no such experiment",)),
     (
         "nmt-train",
