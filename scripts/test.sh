@@ -12,6 +12,7 @@ step "ruff check" ruff check
 step "ruff format" ruff format --check
 step "mypy" mypy
 step "lint-imports" lint-imports
+unset PYTHONDONTWRITEBYTECODE # containers set it; each process would compile all tests and all of nmt again
 # One file at a time per core, because the tests of a file share their fixtures. The integration tests take
 # longest and run first, so that none of them runs alone at the end.
 python -m pytest -n logical --dist loadfile --no-loadscope-reorder "$@"

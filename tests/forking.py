@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import gc
 import io
 import json
 import os
@@ -101,6 +102,8 @@ def import_all() -> None:
     torch.set_num_threads(1)
     meter.measured_ceiling = cache(meter.measured_ceiling)  # takes longer than most trainings of the tests
     meter.measured_ceiling(torch.device("cpu"), Precision.fp32)
+    gc.collect()
+    gc.freeze()  # a training collects garbage before it measures the free memory
     sys.stdout.flush()
     sys.stderr.flush()
 

@@ -8,14 +8,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from nmt.api.lines import line_of, pairs_of, phrases_of
 from nmt.api.session import Folder, session
 from nmt.config import TrainConfig, TranslateConfig
 from nmt.decoding.loading import LoadedModels
+from nmt.decoding.markup import can_align, translated_without_tags
 from nmt.decoding.terminology import load_terminology
 from nmt.decoding.translation import log_numbers, log_problems
+from nmt.documents.files import file_of
+from nmt.documents.pair import Pair
 from nmt.errors import UserError
 from nmt.evaluation.task import configured_utility
 from nmt.options.compose import changed_decoding
+from nmt.runtime.files import written
 from nmt.runtime.forks import undivided
 from nmt.runtime.guest import Guest, as_guest, torch_for_nmt
 from nmt.runtime.plugins import import_plugins
@@ -194,6 +199,42 @@ class Model:
         )
         return [list(translation.hypotheses) for translation in translations]
 
+    def translate_file(
+        self,
+        path: Folder,
+        output: Folder,
+        *,
+        format: str = "auto",
+        column: int | str | None = None,
+        key: str = "text",
+        progress: bool = False,
+        terminology: Folder | None = None,
+        **decoding: Any,
+    ) -> None:
+        """Translates a file in its own format, as `nmt-translate input=FILE output=FILE` does.
+
+        Args:
+            path: the file.
+            output: the file to write, at once.
+            format: as the option of `nmt-translate`; `auto`: by the name of the file or its content.
+            column: the number or the name of the column of a table.
+            key: the member to translate of JSON.
+            progress: as for `translate`.
+            terminology: as for `translate`.
+            **decoding: options of the section `decoding`.
+
+        Raises:
+            UserError: the file is malformed or in other languages, can't be read or written, or as for
+                `translate`.
+        """
+        if "nbest" in decoding:
+            raise UserError("decoding.nbest: translate_file writes only the best one. Use translate_nbest.")
+        languages = Pair(self.source_lang, self.target_lang)
+        file, is_whole = file_of(os.fspath(path), languages, format=format, column=column, key=key)
+        translations = self._translated(file.lines, progress, decoding, None, terminology, markup=is_whole)
+        with written(Path(output)) as out:
+            out.write(file.written(translations))
+
     def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> list[float]:
         """Scores given translations.
 
@@ -244,7 +285,7 @@ class Model:
         Raises:
             UserError: as for `score`; or a model has no attention to the source.
         """
-        texts, (_, reader) = _pairs(pairs), self._readers(decoding)
+        texts, (_, reader) = pairs_of(pairs), self._readers(decoding)
         with as_guest(Guest(progress)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="pairs", description="Aligning") as bar:
                 return reader.align(texts, bar.update)
@@ -270,7 +311,7 @@ class Model:
             raise UserError("attention: needs one model. Load each model alone.")
         if target is None:
             target = self.translate(source, **{"split_sentences": False, **decoding})
-        [pair], (_, reader) = _pairs([(source, target)]), self._readers(decoding)
+        [pair], (_, reader) = pairs_of([(source, target)]), self._readers(decoding)
         with as_guest(Guest(False)), torch_for_nmt(self._threads):
             return reader.attention(*pair)
 
@@ -307,7 +348,7 @@ class Model:
         """
         if len(self.folders) > 1:
             raise UserError("choose_alignment_heads: needs one model. Load each model alone.")
-        texts, (_, reader) = _pairs(pairs), self._readers({})
+        texts, (_, reader) = pairs_of(pairs), self._readers({})
         with as_guest(Guest(False)), torch_for_nmt(self._threads):
             choice = reader.choose_heads(texts)
         if choice is None:
@@ -323,16 +364,24 @@ class Model:
         terminology: Folder | None,
         *,
         alignments: bool = False,
+        markup: bool = False,
     ) -> list[Translation]:
         lines = [lines] if isinstance(lines, str) else lines
-        texts = [_line(line, f"line {number}") for number, line in enumerate(lines, 1)]
-        phrases, (translator, _) = _phrases(texts, constraints), self._readers(decoding)
+        texts = [line_of(line, f"line {number}") for number, line in enumerate(lines, 1)]
+        phrases, (translator, _) = phrases_of(texts, constraints), self._readers(decoding)
         terms = None if terminology is None else load_terminology(terminology).targets
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="lines", description="Translating") as bar:
-                translations = translator.translate(
-                    texts, bar.update, constraints=phrases, terminology=terms, alignments=alignments
-                )
+
+                def translate(texts: Sequence[str], alignments: bool) -> list[Translation]:
+                    return translator.translate(
+                        texts, bar.update, constraints=phrases, terminology=terms, alignments=alignments
+                    )
+
+                if markup and not translator.has_placeholders:
+                    translations = translated_without_tags(translate, texts, aligned=can_align(translator))
+                else:
+                    translations = translate(texts, alignments)
         for number, translation in enumerate(translations, 1):
             log_problems(translation, number)
         wrong = [number for number, translation in enumerate(translations, 1) if translation.numbers]
@@ -340,7 +389,7 @@ class Model:
         return translations
 
     def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:
-        texts, (_, reader) = _pairs(pairs), self._readers({})
+        texts, (_, reader) = pairs_of(pairs), self._readers({})
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="pairs", description="Scoring") as bar:
                 scores = reader.score(texts, bar.update)
@@ -398,53 +447,3 @@ class _NotLoaded:
             raise self._error
 
         return fail if callable(getattr(Model, name, None)) else fail()
-
-
-def _pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [
-        (_line(source, f"source {number}"), _line(target, f"target {number}"))
-        for number, (source, target) in enumerate(pairs, 1)
-    ]
-
-
-def _line(text: str, name: str) -> str:
-    """Returns the text of a line without its line end.
-
-    Raises:
-        TypeError: the line is not a string.
-        UserError: the line contains a line break, or is not valid Unicode.
-    """
-    if not isinstance(text, str):
-        raise TypeError(f"{name}: must be a str, not {type(text).__name__}")
-    line = text.removesuffix("\n").removesuffix("\r")
-    if "\n" in line:
-        raise UserError(f"{name}: contains a line break. Give each line as a separate string.")
-    try:
-        line.encode()
-    except UnicodeEncodeError as error:
-        code = ord(line[error.start])
-        raise UserError(f"{name}: not valid Unicode (surrogate U+{code:04X}). Decode it as UTF-8.") from None
-    return line
-
-
-def _phrases(lines: Sequence[str], constraints: Sequence[Sequence[str]] | None) -> list[list[str]] | None:
-    """Returns the constraints of each line; None if there are none.
-
-    Raises:
-        TypeError: a phrase is not a string, or the phrases of a line are a string.
-        UserError: there is not one list per line, or a phrase contains a line break.
-    """
-    if constraints is None:
-        return None
-    lists = list(constraints)
-    if len(lists) != len(lines):
-        raise UserError(
-            f"constraints: {len(lists):,} lists for {len(lines):,} lines. Give one list per line; it may be "
-            "empty."
-        )
-    phrases: list[list[str]] = []
-    for number, line in enumerate(lists, 1):
-        if isinstance(line, str):
-            raise TypeError(f"constraints of line {number}: must be a list of phrases, not str")
-        phrases.append([_line(phrase, f"constraints of line {number}") for phrase in line])
-    return phrases

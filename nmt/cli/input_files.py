@@ -10,16 +10,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nmt.config import TranslateConfig
-from nmt.data.corpora.opening import head_of, opened
+from nmt.data.corpora.opening import head_of
 from nmt.data.corpora.tables import FIRST_LINES
 from nmt.data.corpora.text import read_lines
-from nmt.documents.files import head_text
+from nmt.documents.files import LARGEST_FILE, head_text, read_whole
 from nmt.documents.rows import Column, Format
 from nmt.errors import UserError
 from nmt.runtime.files import expanded
 from nmt.runtime.os_errors import read_errors
-
-_LARGEST_FILE = 1 << 30  # bytes of a file that is translated as a whole
 
 
 def open_rows(config: TranslateConfig, form: Format) -> tuple[Iterable[str], int | None]:
@@ -81,15 +79,13 @@ def head_of_input(config: TranslateConfig) -> str:
 
 def whole_input(config: TranslateConfig) -> bytes:
     """Returns the whole input."""
-    if config.input is None:
-        descriptor, content = _check_standard_input(), bytearray()
-        while len(content) <= _LARGEST_FILE and (chunk := _read(descriptor)):
-            content += chunk
-    else:
-        with opened(_input_path(config.input)) as (stream, _):
-            content = bytearray(stream.read(_LARGEST_FILE + 1))
-    if len(content) > _LARGEST_FILE:
-        raise UserError(f"{config.input or 'standard input'}: has more than 1 GiB. Divide the file.")
+    if config.input is not None:
+        return read_whole(str(_input_path(config.input)))
+    descriptor, content = _check_standard_input(), bytearray()
+    while chunk := _read(descriptor):
+        content += chunk
+        if len(content) > LARGEST_FILE:
+            raise UserError("standard input: has more than 1 GiB. Divide the file.")
     return bytes(content)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nmt.config import TranslateConfig
 from nmt.data.corpora.file_formats import XML_ROOT
 from nmt.data.corpora.gettext import charset_of
-from nmt.data.corpora.opening import suffix_of
+from nmt.data.corpora.opening import opened, suffix_of
 from nmt.data.corpora.tables import FIRST_LINES
 from nmt.data.corpora.translation_memories import xml_encoding
 from nmt.documents.html import read_html
@@ -25,6 +25,7 @@ from nmt.documents.text import Document, Text
 from nmt.documents.tmx import read_tmx
 from nmt.documents.xliff import read_xliff
 from nmt.errors import UserError
+from nmt.runtime.files import expanded
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
@@ -111,6 +112,8 @@ SUFFIXES = {
 """The format by the end of a file's name."""
 _HEAD = 4096  # characters that show the format
 _TABLES = ("tsv", "csv")
+LARGEST_FILE = 1 << 30
+"""Bytes of a file that is translated as a whole."""
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -128,13 +131,41 @@ def format_of_file(name: str, head: Callable[[], str]) -> str | None:
     return "jsonl" if found == "json" and not head().lstrip().startswith("[") else found
 
 
+def file_of(
+    name: str, languages: Pair, *, format: str, column: int | str | None, key: str
+) -> tuple[OpenFile, bool]:
+    """Opens a file by its name; also returns whether it is translated as a whole.
+
+    Raises:
+        UserError: as for `open_file`, or the file can't be read.
+    """
+    content = read_whole(name)
+    if format == "auto":
+        format = format_of_file(name, lambda: head_text(content)) or "text"
+    config = TranslateConfig("", format=format, column=column, key=key)
+    return open_file(content, name, config, languages), format in FILE_FORMATS
+
+
+def read_whole(name: str) -> bytes:
+    """Returns the content of a file, without its compression.
+
+    Raises:
+        UserError: it can't be read, or is too large.
+    """
+    with opened(expanded(name)) as (stream, _):
+        content = stream.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise UserError(f"{name}: has more than 1 GiB. Divide the file.")
+    return content
+
+
 def open_file(content: bytes, name: str, config: TranslateConfig, languages: Pair) -> OpenFile:
     """Opens a file of the format that the options select.
 
     Raises:
         UserError: the options contradict each other, or the file is malformed.
     """
-    if config.format == "text":
+    if config.format == "text" and config.column is None:
         return WholeFile(content, name, _TEXT, languages)
     form = format_of(config)
     if isinstance(form, DocumentFormat):
@@ -215,8 +246,13 @@ class RowsFile(OpenFile):
         try:
             for number, row in enumerate(form.rows(lines), 1):
                 self._requests.append(form.read(row, number))
-                if (problem := self._requests[-1].error) is not None:
-                    raise UserError(f"{problem}.")
+                request = self._requests[-1]
+                if request.error is not None:
+                    raise UserError(f"{request.error}.")
+                if request.prefix or request.constraints:
+                    raise UserError(
+                        f"line {number}: has a prefix or constraints, for which it needs nmt-translate."
+                    )
                 if number > most_lines:
                     raise TooManyLines(f"has more than {most_lines:,} lines.")
         except TooManyLines:

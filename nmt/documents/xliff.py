@@ -47,7 +47,8 @@ class _Reader:
         source, target = (element.attributes.get(name, "") for name in names)
         if problem := self._languages.mismatch(source, target):
             self._xml.fail(element.line, problem)
-        if not target and self._languages.target:
+        is_empty = self._xml.source(element.start, element.inner).endswith("/>")
+        if not target and self._languages.target and not is_empty:
             tag = self._xml.start_tag(element, **{names[1]: self._languages.target})
             self._xml.replace(element.start, element.inner, tag)
 

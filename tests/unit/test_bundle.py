@@ -208,7 +208,7 @@ def flips(content: bytes, count: int) -> Iterator[bytes]:
 @pytest.mark.parametrize("name", FILES)
 def test_every_flipped_byte_is_noticed(name: str, folder: Path) -> None:
     path = folder / name
-    for changed in flips(path.read_bytes(), 100):
+    for changed in flips(path.read_bytes(), 30):
         path.write_bytes(changed)
         with pytest.raises(UserError) as caught:
             load_bundle(folder)
@@ -391,13 +391,13 @@ def test_damaged_pieces_are_one_line(folder: Path) -> None:
     (folder / "SHA256SUMS").unlink()
     path = folder / "source.spm"
     refused = 0
-    for changed in flips(path.read_bytes(), 100):
+    for changed in flips(path.read_bytes(), 30):
         path.write_bytes(changed)
         try:
             load_bundle(folder)
         except UserError:
             refused += 1
-    assert refused > 10
+    assert refused > 3
 
 
 @pytest.mark.parametrize("tie", list(Tie))

@@ -181,6 +181,7 @@ HTML = '<!DOCTYPE html><p title="x">A <b>dog</b></p>'
         ("a.xlf", XLIFF, XLIFF_OUT),
         ("a.xliff", XLIFF_2, XLIFF_2_OUT),
         ("export", XLIFF_2, XLIFF_2_OUT),
+        ("a.xlf", '<xliff version="1.2"><file source-language="en"/></xliff>', '<xliff version="1.2"><file source-language="en"/></xliff>'),
         ("a.tmx", TMX, TMX_OUT),
         ("a.po", PO, PO_OUT),
         ("a.pot", PO.replace("\n", "\r\n"), PO_OUT.replace("\n", "\r\n")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,17 @@ from nmt.config import (
 from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.translator import Translator
-from nmt.interop import ENGINES
+from nmt.interop import ENGINES, argos_export, ctranslate2_export
 from nmt.model import build_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compares exports with one thread: with more, the threads of these small models mostly wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (argos_export, ctranslate2_export):
+            patch.setattr(module, "THREADS", 1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -77,11 +77,12 @@ def test_an_import_computes_the_same(name: str, tmp_path: Path) -> None:
         [">>deu<<", ">>nds<<"] if name.startswith("tags") else []
     )
     # What transformers finds by beam search has the same probabilities here.
-    sources, beams, scores = beams_of_transformers(folder, LINES)
-    assert bundle.tokenizer.encode_source(LINES) == sources
+    lines = LINES[::4]
+    sources, beams, scores = beams_of_transformers(folder, lines)
+    assert bundle.tokenizer.encode_source(lines) == sources
     repeated = [ids for ids in sources for _ in range(3)]
     found = [one.log_probs for one in forced(bundle.model, repeated, beams)]
-    assert len(found) == 3 * len(LINES)
+    assert len(found) == 3 * len(lines)
     for ours, theirs in zip(found, scores, strict=True):
         assert ours[: len(theirs)] == pytest.approx(theirs, abs=1e-4)
 

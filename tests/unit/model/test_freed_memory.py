@@ -44,7 +44,6 @@ def without_tensors_in_cycles() -> Iterator[None]:
     finally:
         gc.set_debug(flags)
         gc.garbage.clear()
-        gc.unfreeze()
         gc.enable()
     assert not found, f"shapes of tensors in cycles: {found}"
 
