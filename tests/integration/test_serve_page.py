@@ -191,6 +191,11 @@ def test_click_point_and_change_the_languages(page: Page, server: Server) -> Non
     word = page.all(".target .word")[0]
     webdriver.ActionChains(page.browser).move_to_element(word).perform()
     wait_until(lambda: "chosen" in word.get_attribute("class"))
+    page.find("#heads summary").click()
+    wait_until(lambda: bool(page.find("#headspage").get_attribute("srcdoc")))
+    page.browser.switch_to.frame("headspage")
+    wait_until(lambda: len(page.all("#pair option")) == 2)
+    page.browser.switch_to.default_content()
     assert page.text("#pair") == ""
     labels = [one.text for one in page.all("#choice option")]
     assert labels == ["xx → German", "xx → yy"]
@@ -201,6 +206,8 @@ def test_click_point_and_change_the_languages(page: Page, server: Server) -> Non
     wait_until(lambda: page.text("#result") == "")
     assert page.active().get_attribute("id") == "text"
     assert page.all(".pair") == []
+    wait_until(lambda: page.find("#headspage").get_attribute("srcdoc") == "")
+    assert page.text("#headshint") == "Type a sentence to see the attention of every layer and head."
 
 
 def test_errors_are_words(page: Page, server: Server) -> None:
