@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nmt.config import TranslateConfig
-from nmt.data.corpora.json_tables import MISSING, member_of
+from nmt.data.corpora.json_tables import MISSING, after_spaces, member_of
 from nmt.data.corpora.tables import MOST_LINES, csv_problem, csv_reader, delimiter_of
 from nmt.data.corpora.text import one_line
 from nmt.decoding.translation import problems
@@ -318,11 +318,11 @@ class JsonList(JsonLines):
     def rows(self, lines: Iterable[str]) -> Iterator[str]:
         """See `Format.rows`. A row is an object of the list."""
         text, decoder = "\n".join(lines), json.JSONDecoder()
-        at = _after_spaces(text, 0)
+        at = after_spaces(text, 0)
         follows = text[at : at + 1]
         if follows != "[":
             raise self._damaged(text, at, "it must be a list")
-        at = _after_spaces(text, at + 1)
+        at = after_spaces(text, at + 1)
         if text[at : at + 1] == "]":
             follows, at = "]", at + 1
         while follows != "]":
@@ -334,11 +334,11 @@ class JsonList(JsonLines):
                 )
                 raise self._damaged(text, at, reason) from None
             yield text[at:end]
-            at = _after_spaces(text, end)
+            at = after_spaces(text, end)
             follows = text[at : at + 1]
             if follows not in (",", "]"):
                 raise self._damaged(text, at, "the list has no end" if not follows else "a comma is missing")
-            at = _after_spaces(text, at + 1)
+            at = after_spaces(text, at + 1)
         if at != len(text):
             raise self._damaged(text, at, "text follows the list")
 
@@ -356,12 +356,6 @@ class JsonList(JsonLines):
         return UserError(
             f"format=json: line {text.count(chr(10), 0, at) + 1}: not valid JSON ({reason}). Correct it."
         )
-
-
-def _after_spaces(text: str, at: int) -> int:
-    while text[at : at + 1] in (" ", "\t", "\r", "\n"):
-        at += 1
-    return at
 
 
 def _score(value: float) -> float | None:

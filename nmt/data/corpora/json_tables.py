@@ -117,7 +117,7 @@ def _members(file: DataFile) -> Iterator[_Value]:
         def character() -> str:
             """Moves to the next character that is not a space, and returns it; empty at the end."""
             nonlocal at
-            while (at := _after_spaces(buffer, at)) == len(buffer) and more():
+            while (at := after_spaces(buffer, at)) == len(buffer) and more():
                 pass
             return buffer[at : at + 1]
 
@@ -153,7 +153,8 @@ def _members(file: DataFile) -> Iterator[_Value]:
             raise damaged("text follows the list")
 
 
-def _after_spaces(text: str, at: int) -> int:
+def after_spaces(text: str, at: int) -> int:
+    """Returns the place of the next character that is not a space of JSON."""
     found = _SPACE.match(text, at)
     assert found is not None
     return found.end()
