@@ -11,6 +11,8 @@ from nmt.documents.marks import Piece
 from nmt.documents.xml_tree import Element, XmlFile, text_source
 
 _LINE_END = re.compile(r"(\n|&#(?:0*10|x0*[aA]);)")
+_ANGULAR = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?")
+"""Matches the id of `x` for a tag in XLIFF 1.2 of Angular: `START_LINK_1`, and `CLOSE_LINK` for its end."""
 
 
 def add_segment(xml: XmlFile, segment: Element, *, by_lines: bool = False) -> None:
@@ -46,6 +48,8 @@ class _Pieces:
                 yield Piece("text" if is_text else "alone", text_source(whole, child.name), "", not is_text)
             elif name in OPENING | CLOSING:
                 yield Piece("open" if name in OPENING else "close", whole, f"b{self._number(child)}")
+            elif name == "x" and (half := _ANGULAR.fullmatch(child.attributes.get("id", ""))):
+                yield Piece("open" if half[1] == "START" else "close", whole, f"a{half[2]}")
             elif name in CODES or child.close == child.end or _is_protected(child):
                 yield Piece("alone", whole, "br" if is_line_break(child.attributes) else name)
             else:

@@ -202,6 +202,14 @@ def test_translated_files(name: str, content: str, expected: str) -> None:
         assert written(again).decode() == expected
 
 
+def test_tags_of_angular_are_pairs() -> None:
+    source = 'A <x id="START_LINK_1"/>red <x id="INTERPOLATION"/><x id="CLOSE_LINK"/> dog'
+    file = opened("a.xlf", f'<xliff version="1.2"><trans-unit><source>{source}</source></trans-unit></xliff>')
+    assert file.lines == ["A <aLINK i=0>red <x i=1/></aLINK i=2> dog"]
+    target = written(file, ["</aLINK i=2><aLINK i=0>Ein Hund"]).decode().partition("<target")[2]
+    assert 0 < target.index("START_LINK") < target.index("CLOSE_LINK")
+
+
 def test_results_are_valid() -> None:
     for text in (XLIFF_OUT, XLIFF_2_OUT, TMX_OUT):
         ElementTree.fromstring(text.encode())
