@@ -134,10 +134,13 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "learned": update("training.precision=bf16", "model/positions=learned"),
     "a window": update("training.precision=bf16", "model.attention_window=4"),
     "additive attention": update("training.precision=bf16", "model.attention=additive"),
+    "narrow keys": update("training.precision=bf16", "model.key_width=8"),
+    "narrow heads": update("training.precision=bf16", "model.key_width=16", "model.value_width=16"),
     "search in fp32": search(),
     "search in bf16": search(precision="bfloat16"),
     "search with rotary": search("model/positions=rotary"),
     "search with relative": search("model/positions=relative"),
+    "search with narrow keys": search("model.key_width=8"),
 }
 """name → a function that runs it and returns figures."""
 
