@@ -252,7 +252,6 @@ def collected(folder: Path) -> list[Record]:
                     "seed": int(path.parent.name),
                     "parameters": results["training"]["parameters"],
                     "updates": results["training"]["updates"],
-                    "minutes": results["training"]["minutes"],
                     "perplexity": validations[-1]["ppl"],
                     "bleu": results["valid"]["bleu"],
                 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains the rows of table 3 of "Attention Is All You Need" at a smaller size: scripts/table3.sh [FOLDER] [OPTION ...]
 #
-#   scripts/table3.sh                             the quickstart's corpus into runs/table3, three seeds: 3 hours
+#   scripts/table3.sh                             the quickstart's corpus into runs/table3, three seeds
 #   scripts/table3.sh runs/one --seeds 1          one seed
 #   scripts/table3.sh runs/mine data=local data.source_lang=en data.target_lang=de data.train.source=a.en ...
 #

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import table3
+from position_experiments.results import chosen, read_results
 from table3 import ROWS, Row, Size, check_settings, collected, run_all
 
 from nmt.config import ModelConfig
@@ -13,6 +14,7 @@ from nmt.model.size import num_weights
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAPER = Size(6, 512, 2048)
+RESULTS = read_results(DOCS / table3.FILE)
 
 
 def config_of(row: Row, size: Size) -> ModelConfig:
@@ -54,7 +56,7 @@ def test_the_weights_of_the_paper_need_a_larger_vocabulary() -> None:
     assert (fitting[0], fitting[-1]) == (35_300, 36_270)
 
 
-RECORD = {"seed": 1, "parameters": 1_500_000, "updates": 600, "minutes": 1.0}
+RECORD = {"seed": 1, "parameters": 1_500_000, "updates": 600}
 
 
 def test_the_table_has_the_spread_over_seeds_beside_the_papers_figures() -> None:
@@ -96,6 +98,19 @@ def test_a_sweep_from_trainings_to_records(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / row.name / "1" / "results.json").stat().st_mtime_ns == written
 
 
-def test_the_tables_of_the_guide_are_those_of_the_program() -> None:
+def test_the_tables_of_the_guide_are_those_of_the_results() -> None:
     text = (DOCS / table3.GUIDE).read_text(encoding="utf-8")
-    assert table3.with_results(text, []) == text
+    assert table3.with_results(text, RESULTS) == text
+
+
+def test_what_the_guide_concludes() -> None:
+    """The rows all of whose seeds have a higher, or all a lower perplexity than each of the base."""
+    found = {row.name: [each["perplexity"] for each in chosen(RESULTS, row=row.name)] for row in ROWS}
+    base = found.pop("base")
+    assert len(base) == 3
+    assert {name for name, values in found.items() if min(values) > max(base)} == {
+        *("C-d_model-256", "C-layers-8", "D-dropout-0.2")
+    }
+    assert {name for name, values in found.items() if max(values) < min(base)} == {
+        *("C-d_model-1024", "C-d_ff-4096", "C-layers-2", "C-layers-4", "D-dropout-0.0")
+    }
