@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import LEARNING, Toy, command_line, environment
+from commands import LEARNING, Toy, environment
+from forking import forked_command
 from serving import Server, serving
 
 pytest.importorskip("ctranslate2", reason="the extra export is not installed")
@@ -22,14 +23,14 @@ ENGINE = ("backend=ctranslate2", "device=cpu", "threads=2")
 def own(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that writes nothing for some of the lines on which its export is compared."""
     run = tmp_path_factory.mktemp("engine") / "run"
-    toy.done("nmt-train", *toy.small(f"run_dir={run}", *LEARNING), fresh=True)
+    toy.done("nmt-train", *toy.small(f"run_dir={run}", *LEARNING))
     return run / "model"
 
 
 @pytest.fixture(scope="module")
 def exported(toy: Toy, own: Path) -> Path:
     """The export that two processes have made at the same time."""
-    arguments = command_line("nmt-translate", f"model_dir={own}", *ENGINE)
+    arguments = forked_command("nmt-translate", f"model_dir={own}", *ENGINE)
     processes = [
         subprocess.Popen(
             arguments,
