@@ -17,7 +17,7 @@ from nmt.decoding.searcher import SearchRequest, placeholders_of
 from nmt.decoding.torch_searcher import TorchSearcher, evaluation_mode
 from nmt.decoding.translator import empty_if_blank, encoded_sources
 from nmt.errors import UserError
-from nmt.model.seq2seq import Seq2Seq
+from nmt.model import Seq2Seq
 from nmt.runtime.arrays import Array
 
 

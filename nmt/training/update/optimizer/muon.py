@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from nmt.config import OptimizerConfig
 from nmt.config.checks import above, bounded, decay
-from nmt.model import Seq2Seq
-from nmt.model.seq2seq import Linear
+from nmt.model import Linear, Seq2Seq
 from nmt.training.update.optimizer.adam import Adam
 from nmt.training.update.optimizer.base import OPTIMIZERS
 
