@@ -43,7 +43,7 @@ def _line(number: int, text: bytes) -> Change:
 
 TEXTS: dict[str, tuple[Change, Expected]] = {
     "latin-1": (_line(16, b"caf\xe9\n"), refused("train.src", "17", "UTF-8")),
-    "utf-16": (lambda text: text.decode().encode("utf-16"), refused("train.src", "UTF-16")),
+    "utf-16": (lambda text: text.decode().encode("utf-16"), works()),
     "utf-16-be": (lambda text: text.decode().encode("utf-16-be"), either()),
     "bom": (lambda text: b"\xef\xbb\xbf" + text, works()),
     "bom inside": (_line(3, b"\xef\xbb\xbfba\n"), works()),

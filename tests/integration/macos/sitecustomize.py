@@ -19,4 +19,5 @@ platform.processor()
 sys.platform = "darwin"
 for module, name in ((errno, "EREMOTEIO"), (os, "sched_getaffinity"), (os, "pidfd_open")):
     delattr(module, name)
+sys.modules["psutil"] = None  # type: ignore[assignment]  # its part for macOS is not installed here
 multiprocessing.set_start_method("spawn", force=True)
