@@ -314,7 +314,9 @@ def _of_one_width(keys_values: Projected) -> Tensor:
     if isinstance(keys_values, Tensor):
         return keys_values
     width = max(each.shape[-1] for each in keys_values)
-    return torch.stack([F.pad(each, (0, width - each.shape[-1])) for each in keys_values], 1)
+    # `pad` copies, even if it adds nothing.
+    wide = (x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1])) for x in keys_values)
+    return torch.stack([*wide], 1)
 
 
 def _narrowed(x: Tensor, width: int) -> Tensor:

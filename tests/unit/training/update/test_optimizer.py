@@ -91,13 +91,14 @@ def test_steps_are_those_of_torch_bit_for_bit(
     assert optimizer.tensors()["step"].item() == 4
 
 
+@pytest.mark.parametrize("name", ["adam", "muon"])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_a_divisor_scales_the_gradients(decay: float) -> None:
+def test_a_divisor_scales_the_gradients(decay: float, name: str) -> None:
     model, twin = tiny(), tiny()
     steps = []
     for each, divisor in ((model, torch.tensor(64.0)), (twin, None)):
         gradients = FlatGradients(each.parameters(), num_extras=0).gradients
-        optimizer = build_optimizer(each, OptimizerConfig(weight_decay=decay))
+        optimizer = build_optimizer(each, OptimizerConfig(name=name, weight_decay=decay))
         assert isinstance(optimizer, Adam)
         for update in range(3):
             torch.manual_seed(update)
