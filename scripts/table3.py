@@ -2,7 +2,7 @@
 
     python scripts/table3.py runs/table3                              the quickstart's corpus, three seeds
     python scripts/table3.py runs/table3 --seeds 1 --rows base,A      some rows, one seed
-    python scripts/table3.py runs/table3 --report docs/               writes the table into the guide
+    python scripts/table3.py runs/table3 --report docs/               writes the table into the guides
     python scripts/table3.py runs/mine data=local data.source_lang=en data.target_lang=de ...
 
 Every row changes the base model as in the paper: Vaswani et al. 2017, "Attention Is All You Need", table 3.
@@ -20,7 +20,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from typing import Any
 
 from page_tables import Table, with_tables
 from position_experiments import layers
+from position_experiments.korean import translated
 from position_experiments.results import Record, Spread, chosen, write_results
 from tqdm import tqdm
 
@@ -37,7 +38,8 @@ from nmt.runtime.files import parse_json, read_text, replaced
 
 FILE = "table3.jsonl"
 """The file in the folder of the documentation that has the results, one training per line."""
-GUIDE = "table3.md"
+GUIDES: Mapping[str, Callable[[str], str]] = {"table3.md": str, "table3.ko.md": translated}
+"""Guide → what translates the labels of its tables."""
 
 COMMON = (
     "data.max_tokens=2048",
@@ -186,8 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table(records))
     if given.report is not None:
         write_results(given.report / FILE, records)
-        guide = given.report / GUIDE
-        guide.write_text(with_results(guide.read_text("utf-8"), records), "utf-8")
+        for name, label in GUIDES.items():
+            guide = given.report / name
+            guide.write_text(with_results(guide.read_text("utf-8"), records, label), "utf-8")
     return 1 if failed else 0
 
 
@@ -297,9 +300,11 @@ def largest_table(records: Sequence[Record]) -> list[list[str]]:
     ]
 
 
-def with_results(text: str, records: Sequence[Record]) -> str:
-    """Returns the text of the guide with its tables; only the first needs records of trainings."""
-    return with_tables(text, lambda name: Table(TABLES[name](records)))
+def with_results(text: str, records: Sequence[Record], label: Callable[[str], str]) -> str:
+    """Returns the text of a guide with its tables; only the first needs records of trainings."""
+    return with_tables(
+        text, lambda name: Table([[label(cell) for cell in row] for row in TABLES[name](records)])
+    )
 
 
 TABLES = {"table3": rows_of_table, "sequential": sequential_table, "largest": largest_table}

@@ -1,4 +1,4 @@
-"""Korean labels of the pictures of positional encodings, of the plots of the study and of its tables."""
+"""Korean labels of the pictures of positional encodings, of the plots and tables of the study and of table 3."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ LABELS: Mapping[str, str] = {
     "recurrent": "순환",
     "convolutional": "합성곱",
     "dilated": "팽창 합성곱",
+    "positions learned": "위치 인코딩 learned",
 }
 """English label, or a part of one between commas → Korean."""
 

@@ -98,9 +98,10 @@ def test_a_sweep_from_trainings_to_records(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / row.name / "1" / "results.json").stat().st_mtime_ns == written
 
 
-def test_the_tables_of_the_guide_are_those_of_the_results() -> None:
-    text = (DOCS / table3.GUIDE).read_text(encoding="utf-8")
-    assert table3.with_results(text, RESULTS) == text
+@pytest.mark.parametrize("guide", table3.GUIDES)
+def test_the_tables_of_the_guides_are_those_of_the_results(guide: str) -> None:
+    text = (DOCS / guide).read_text(encoding="utf-8")
+    assert table3.with_results(text, RESULTS, table3.GUIDES[guide]) == text
 
 
 def test_what_the_guide_concludes() -> None:
