@@ -1,4 +1,4 @@
-"""Korean labels of the pictures of positional encodings, of the plots and tables of the study and of table 3."""
+"""Korean labels of the pictures of positional encodings, and of the tables of the study and of table 3."""
 
 from __future__ import annotations
 
