@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import yaml
 from doc_pages import ROOT, name
+from page_language import on_post_page
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.ko.md")), ids=name)
@@ -17,3 +20,19 @@ def test_both_languages_have_the_same_figures(page: Path) -> None:
     korean = re.sub(r"(\]\(images/\w+/)ko/", r"\1", korean)
     for pattern in (r"\]\((images/[\w/.]+)\)", r"```[\s\S]*?```", r"\d[\d,]*\.\d+"):
         assert re.findall(pattern, english) == re.findall(pattern, korean), pattern
+
+
+def test_the_site_marks_its_korean_pages() -> None:
+    """Those whose title in the navigation is in Korean."""
+    navigation = (
+        (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2].partition("\ntheme:")[0]
+    )
+    [guides] = [group["Guides"] for group in yaml.safe_load(navigation) if "Guides" in group]
+    html = '<html lang="en" class="no-js">'
+    korean = {
+        path
+        for entry in guides
+        for title, path in entry.items()
+        if on_post_page(html, SimpleNamespace(title=title), config={}) == '<html lang="ko" class="no-js">'
+    }
+    assert korean == {"korean_terms.md"} | {path.name for path in (ROOT / "docs").glob("*.ko.md")}
