@@ -33,6 +33,8 @@ class Activation(Enum):
     relu = "relu"
     gelu = "gelu"
     silu = "silu"
+    relu2 = "relu2"
+    """The square of ReLU (So et al. 2021)."""
 
 
 ENCODINGS = (
@@ -90,6 +92,9 @@ class ModelConfig(Section, key="model.", refused=disabled.REFUSED_IN_MODELS):
     through every sub-layer."""
     activation: Activation = Activation.relu
     """Non-linearity of the feed-forward layers."""
+    gated: bool = False
+    """Feed-forward layers multiply the activation by a second product of their input (Shazeer 2020): `silu`
+    is then SwiGLU, `gelu` GEGLU, `relu` ReGLU. They have half as many weights more. Not in the paper."""
     tie: Tie = Tie.all
     """Shared matrices. `all`: both embeddings and the softmax; `target`: the embedding and the softmax of the
     target."""

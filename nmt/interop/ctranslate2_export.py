@@ -27,6 +27,7 @@ _TABLES = ("sinusoidal", "learned", "none", "integer", "binary")
 _ENCODINGS = (*_TABLES, "rotary", "relative", "t5")
 SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 """The names of the special pieces in the engine, by id."""
+_ACTIVATIONS = {Activation.relu: "RELU", Activation.gelu: "GELU", Activation.silu: "SWISH"}
 _BATCH_TOKENS = 2048
 THREADS = 4
 """Of one operation; the sums in fp32 depend on it slightly."""
@@ -68,6 +69,8 @@ class CTranslate2Exporter(Exporter):
             )
         if not config.residual:
             return "model.residual=false: CTranslate2 always has residual connections"
+        if config.activation not in _ACTIVATIONS:
+            return f"model.activation={config.activation.value}: CTranslate2 has no such activation"
         return None
 
     def write(self, bundle: Bundle, folder: Path, *, quantization: str, max_length: int) -> None:
@@ -265,11 +268,12 @@ def _specification(model: Transformer, config: ModelConfig, max_length: int) -> 
     from ctranslate2 import specs
     from ctranslate2.specs import transformer_spec
 
-    names = {Activation.relu: "RELU", Activation.gelu: "GELU", Activation.silu: "SWISH"}
     options = {
         "pre_norm": config.norm is Norm.pre,
-        "activation": getattr(specs.common_spec.Activation, names[config.activation]),
+        "activation": getattr(specs.common_spec.Activation, _ACTIVATIONS[config.activation]),
     }
+    if config.gated:
+        options["ffn_glu"] = True
     if not config.splits_d_model:
         options["head_dim"] = config.head_widths[0]
     encoding, decoder_encoding = config.positions.name, config.positions.decoder or config.positions.name
@@ -310,15 +314,16 @@ class _Filler:
 
     def __init__(self, model: Transformer, config: ModelConfig) -> None:
         self._own = {name: _array(weight) for name, weight in model.state_dict().items()}
-        self._unscaled = config.attention == "dot"
+        self._unscaled, self._gated = config.attention == "dot", config.gated
 
     def layer(self, layer: Any, name: str, *, cross: bool) -> None:
         """Copies the layer `name`; `cross`: it has cross-attention."""
         self._attention(layer.self_attention, f"{name}.self_attention", ("qkv", "out"))
         if cross:
             self._attention(layer.attention, f"{name}.cross_attention", ("q", "kv", "out"))
-        self._linear(layer.ffn.linear_0, f"{name}.feed_forward.inner")
-        self._linear(layer.ffn.linear_1, f"{name}.feed_forward.outer")
+        gate = [layer.ffn.linear_0_noact] if self._gated else []
+        self._linear(f"{name}.feed_forward.inner", layer.ffn.linear_0, *gate)
+        self._linear(f"{name}.feed_forward.outer", layer.ffn.linear_1)
         self.norm(layer.ffn.layer_norm, f"{name}.feed_forward_norm")
 
     def norm(self, norm: Any, name: str) -> None:
@@ -327,13 +332,16 @@ class _Filler:
 
     def _attention(self, attention: Any, name: str, parts: Sequence[str]) -> None:
         for linear, part in zip(attention.linear, parts, strict=True):
-            self._linear(linear, f"{name}.{part}")
+            self._linear(f"{name}.{part}", linear)
         self.norm(attention.layer_norm, f"{name}_norm")
         if self._unscaled:
             attention.queries_scale = np.float32(1)
 
-    def _linear(self, linear: Any, name: str) -> None:
-        linear.weight, linear.bias = self._own[f"{name}.weight"], self._own[f"{name}.bias"]
+    def _linear(self, name: str, *linears: Any) -> None:
+        """Copies a layer; its weight stacks those of several layers of the engine."""
+        weights, biases = (np.split(self._own[f"{name}.{part}"], len(linears)) for part in ("weight", "bias"))
+        for linear, weight, bias in zip(linears, weights, biases, strict=True):
+            linear.weight, linear.bias = weight, bias
 
 
 def _encoding_options(name: str, positions: Positions) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class MarianExporter(Exporter):
             ("attention", config.attention, "scaled_dot"),
             ("attention_window", config.attention_window, None),
             ("residual", config.residual, True),
+            ("gated", config.gated, False),
         ):
             if value != needed:
                 return f"model.{key}={str(value).lower()}: transformers' Marian has no such option"

@@ -78,6 +78,7 @@ class RecurrentModel(Seq2Seq):
         "norm": Norm.post,
         "residual": True,
         "activation": Activation.relu,
+        "gated": False,
         "ffn_dropout": 0.0,
     }
 

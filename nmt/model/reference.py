@@ -182,11 +182,15 @@ def _cross_attention(weights: Weights, config: ModelConfig, at: str, x: Tensor, 
 
 
 def _feed_forward(weights: Weights, config: ModelConfig, at: str, x: Tensor) -> Tensor:
-    inner = _linear(weights, f"{at}.inner", x)
+    inner, *linear = torch.split(_linear(weights, f"{at}.inner", x), config.d_ff, -1)
     if config.activation is Activation.relu:
         inner = inner.clamp(min=0)
     elif config.activation is Activation.gelu:
         inner = 0.5 * inner * (1 + torch.erf(inner / math.sqrt(2)))
-    else:
+    elif config.activation is Activation.silu:
         inner = inner * torch.sigmoid(inner)
+    else:
+        inner = inner.clamp(min=0) ** 2
+    if config.gated:
+        inner = inner * linear[0]
     return _linear(weights, f"{at}.outer", inner)

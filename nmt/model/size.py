@@ -22,6 +22,8 @@ def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: 
     attention = 2 * (d_model + 1) * keys + (2 * d_model + 1) * values + d_model
     norm = 2 * d_model
     feed_forward = 2 * d_model * d_ff + d_ff + d_model
+    if config.gated:
+        feed_forward += (d_model + 1) * d_ff
     encoder = config.encoder_layers * (attention + feed_forward + 2 * norm)
     decoder = config.decoder_layers * (2 * attention + feed_forward + 3 * norm)
     last_norms = 2 * norm if config.norm is Norm.pre else 0
@@ -40,17 +42,19 @@ def training_flops(config: ModelConfig, target_vocab_size: int, batch: Batch) ->
         a decoder layer     2 T (3 D A + 2 D F) + 2 S D A + 2 A sum_b (t_b^2 + t_b s_b)
         the softmax         2 T D V
 
-    The backward pass takes twice as many: one product for the gradient of each factor. Self-attention of the
-    decoder counts as the full square t_b x t_b, although the causal mask hides half of it. This is customary
-    (Chowdhery et al. 2022, appendix B). Padding is not counted, and no operations except matrix products.
+    With `model.gated`, 3 D F takes the place of 2 D F. The backward pass takes twice as many: one product for
+    the gradient of each factor. Self-attention of the decoder counts as the full square t_b x t_b, although
+    the causal mask hides half of it. This is customary (Chowdhery et al. 2022, appendix B). Padding is not
+    counted, and no operations except matrix products.
     """
     d, f = config.d_model, config.d_ff
+    inner = (3 if config.gated else 2) * d * f
     lengths = batch.source.lengths, batch.target.lengths
     source, target = (np.array(side[: batch.num_sentences], np.int64) for side in lengths)
     num_source, num_target = int(source.sum()), int(target.sum())
     a = config.heads * sum(config.head_widths)
-    encoder = 2 * num_source * (2 * d * a + 2 * d * f) + 2 * a * int(source @ source)
-    decoder = 2 * num_target * (3 * d * a + 2 * d * f) + 2 * num_source * d * a
+    encoder = 2 * num_source * (2 * d * a + inner) + 2 * a * int(source @ source)
+    decoder = 2 * num_target * (3 * d * a + inner) + 2 * num_source * d * a
     decoder += 2 * a * int(target @ target + target @ source)
     softmax = 2 * num_target * d * target_vocab_size
     return 3 * (config.encoder_layers * encoder + config.decoder_layers * decoder + softmax)

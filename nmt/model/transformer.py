@@ -25,12 +25,12 @@ from dataclasses import replace
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config import Activation, ModelConfig, Norm, Tie
+from nmt.config import ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
+from nmt.model.additions import feed_forward_function
 from nmt.model.attention import Attention, ObservedAttention, Pattern, build_score, score_class, split
 from nmt.model.backend import converted_once
 from nmt.model.cpu.cached import CachedDecoderState
@@ -423,23 +423,16 @@ class CrossAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """The position-wise feed-forward network W2 f(W1 x + b1) + b2 (section 3.3)."""
+    """The position-wise feed-forward network W2 f(W1 x + b1) + b2 (section 3.3); `model.gated` changes f."""
 
     def __init__(self, config: ModelConfig, randomness: DropoutSource) -> None:
         super().__init__()
-        self.inner = Linear(config.d_model, config.d_ff)
+        self.inner = Linear(config.d_model, [config.d_ff] * (2 if config.gated else 1))
         self.outer = Linear(config.d_ff, config.d_model)
-        self.activation = _ACTIVATIONS[config.activation]
+        self.activation = feed_forward_function(config)
         self.dropout = Dropout(config.ffn_dropout, randomness)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, D) → (N, D)."""
         y: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
         return y
-
-
-_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    Activation.relu: torch.relu_,  # overwrites its input, which nothing else reads
-    Activation.gelu: F.gelu,
-    Activation.silu: F.silu,
-}

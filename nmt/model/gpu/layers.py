@@ -219,6 +219,8 @@ def unsupported(model: nn.Module) -> str | None:
         return "model.residual=false"
     if config.activation is not Activation.relu:
         return f"model.activation={config.activation.value}"
+    if config.gated:
+        return "model.gated=true"
     if model.decoder_layers[0].feed_forward.dropout.threshold:
         return f"model.ffn_dropout={config.ffn_dropout}"
     if not config.splits_d_model:

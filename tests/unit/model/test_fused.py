@@ -121,6 +121,8 @@ def with_a_gate(config: ModelConfig, *sizes: int) -> Transformer:
     [
         (Transformer, {"norm": Norm.pre}, "model.norm=pre"),
         (Transformer, {"activation": Activation.gelu}, "model.activation=gelu"),
+        (Transformer, {"activation": Activation.relu2}, "model.activation=relu2"),
+        (Transformer, {"gated": True}, "model.gated=true"),
         (Transformer, {"ffn_dropout": 0.1}, "model.ffn_dropout=0.1"),
         (Transformer, {"residual": False}, "model.residual=false"),
         (Transformer, {"d_model": 8200, "heads": 2}, "model.d_model is above 8192"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmt.config import ModelConfig, Norm, Tie
+from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch
-from nmt.model.size import training_flops
+from nmt.model.size import num_weights, training_flops
 from nmt.model.transformer import Transformer
 
 
@@ -23,14 +26,19 @@ def test_literal_count() -> None:
     assert training_flops(config, 5, batch.twice()) == 6 * 844
 
 
-@pytest.mark.parametrize("widths", [(None, None), (4, 7)])
-@pytest.mark.parametrize("norm", Norm)
-@pytest.mark.parametrize("tie", Tie)
-def test_torch_counts_the_same_where_nothing_is_padded(
-    norm: Norm, tie: Tie, widths: tuple[int | None, int | None]
-) -> None:
-    config = ModelConfig(2, 3, 16, 24, 2, *widths, norm=norm, tie=tie, dropout=0.1)
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"norm": norm, "tie": tie} for norm in Norm for tie in Tie),
+        *({"key_width": 4, "value_width": 7, "norm": norm} for norm in Norm),
+        {"gated": True, "activation": Activation.silu},
+    ],
+    ids=str,
+)
+def test_torch_counts_the_same_where_nothing_is_padded(options: dict[str, Any]) -> None:
+    config = replace(ModelConfig(2, 3, 16, 24, 2, dropout=0.1), **options)
     model = Transformer(config, 40, 40).train()
+    assert num_weights(config, 40, 40) == model.num_parameters
     batch = Batch.of([[5, 6, 7, 8]] * 6, [[9, 10]] * 6)
     with FlopCounterMode(display=False) as counter:
         model.logits(model(batch)).sum().backward()

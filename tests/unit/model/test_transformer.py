@@ -40,10 +40,13 @@ VARIANTS = pytest.mark.parametrize(
         replace(TINY, key_width=2),
         replace(TINY, key_width=5, value_width=3, norm=Norm.pre),
         replace(TINY, key_width=7, value_width=7, heads=5),
+        replace(TINY, activation=Activation.relu2, encoder_layers=3, decoder_layers=1),
+        *(replace(TINY, gated=True, activation=each) for each in Activation),
     ],
     ids=[
         *("paper", "pre", "no residual", "pre no residual", "target gelu bias", "none silu"),
         *("narrow keys", "narrow values", "wide heads"),
+        *("relu2, deep encoder", "reglu", "geglu", "swiglu", "gated relu2"),
     ],
 )
 

@@ -132,7 +132,7 @@ def test_singular_values_become_nearly_one(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("architecture", ["transformer", "rnn_attention"])
 def test_matrices_are_those_of_the_layers(architecture: str) -> None:
     config = ModelConfig(
-        architecture=architecture, d_model=8, d_ff=12, heads=2, encoder_layers=1, decoder_layers=1
+        architecture=architecture, d_model=8, d_ff=12, heads=2, encoder_layers=1, decoder_layers=1, gated=True
     )
     found = matrices(MODELS[architecture](config, 20, 20))
     assert not any("embedding" in name or name.startswith("output") for name in found)
@@ -140,4 +140,4 @@ def test_matrices_are_those_of_the_layers(architecture: str) -> None:
         assert len(found) == 4 + 7
         assert found["encoder.0.self_attention.qkv.weight"] == [8, 8, 8]
         assert found["decoder.0.cross_attention.kv.weight"] == [8, 8]
-        assert found["decoder.0.feed_forward.inner.weight"] == [12]
+        assert found["decoder.0.feed_forward.inner.weight"] == [12, 12]

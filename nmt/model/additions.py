@@ -1,0 +1,47 @@
+"""What later papers add to the Transformer. All of it is off by default.
+
+Shapes: N tokens of a stream, F d_ff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nmt.config import Activation, ModelConfig
+
+
+def feed_forward_function(config: ModelConfig) -> Callable[[Tensor], Tensor]:
+    """Returns the function between the two products of a feed-forward network.
+
+    It is the activation f. With `model.gated` the first product has two parts, g and h, and the function is
+    f(g) * h (Shazeer 2020, "GLU Variants Improve Transformer", equation 6): ReGLU, GEGLU or SwiGLU.
+
+    Returns:
+        (N, F), or (N, 2 F) if gated → (N, F). It may overwrite its input.
+    """
+    if config.gated:
+        return partial(_gated, _ACTIVATIONS[config.activation])
+    return torch.relu_ if config.activation is Activation.relu else _ACTIVATIONS[config.activation]
+
+
+def _gated(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    gate, linear = x.chunk(2, -1)
+    return activation(gate) * linear
+
+
+def _squared_relu(x: Tensor) -> Tensor:
+    """max(0, x)^2 (So et al. 2021, "Primer", section 4.1)."""
+    return torch.relu(x).square()
+
+
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    Activation.relu: torch.relu,
+    Activation.gelu: F.gelu,
+    Activation.silu: F.silu,
+    Activation.relu2: _squared_relu,
+}
