@@ -120,6 +120,11 @@ REFUSED_IN_TRAINING = (
         "needs a model to start from. Give start_from=DIR.",
     ),
     Disabled(
+        "training.simcut",
+        lambda config: config.training.rdrop > 0,
+        "is not available with training.rdrop={0.training.rdrop}. Set one of them to 0.",
+    ),
+    Disabled(
         "decoding.mbr",
         lambda config: True,
         "is not available in training. Remove it, and give it to nmt-translate or nmt-eval.",
@@ -163,6 +168,16 @@ UNUSED_IN_TRAINING = (
         "training.schedule.final",
         lambda config: config.training.schedule.name in ("noam", "inverse_sqrt", "constant"),
         "has no effect with training.schedule.name={0.training.schedule.name}. It is for linear.",
+    ),
+    Disabled(
+        "training.simcut_rate",
+        lambda config: not config.training.simcut,
+        "has no effect without training.simcut.",
+    ),
+    Disabled(
+        "training.consistency_from",
+        lambda config: not config.training.simcut and not config.training.rdrop,
+        "has no effect without training.rdrop or training.simcut.",
     ),
     Disabled(
         "training.averaging.count",

@@ -83,8 +83,8 @@ class ObjectiveConfig:
     """The objective, by the name that `nmt.training.update.objective` registers."""
 
     name: str = registered_name("label_smoothing", "label_smoothing")
-    """`label_smoothing` (section 5.4 of the paper; see `label_smoothing` and `rdrop`), or an objective of a
-    plugin."""
+    """`label_smoothing` (section 5.4 of the paper; see `label_smoothing`, `rdrop` and `simcut`), or an
+    objective of a plugin."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of an objective of a plugin. Its class has their types and defaults."""
 
@@ -178,6 +178,15 @@ class TrainingConfig(Section, key="training."):
     rdrop: float = bounded(0.0, between(0, 1000))
     """R-Drop (Liang et al. 2021): weight alpha of the divergence between two passes of each micro-batch with
     different dropout; 5 in the paper. It doubles time and memory. 0: one pass."""
+    simcut: float = bounded(0.0, between(0, 1000))
+    """SimCut (Gao et al. 2022): weight alpha of the divergence between the predictions for each pair and for
+    the same pair with tokens cut out; 3 in the paper. It doubles time and memory, and excludes `rdrop`. 0:
+    one pass."""
+    simcut_rate: float = bounded(0.05, share())
+    """Share of the tokens of both sides that `simcut` cuts out: their embeddings are zero."""
+    consistency_from: int = bounded(0, between(0, MANY))
+    """The first update with the two passes of `rdrop` or `simcut`. An earlier one has one pass, which takes
+    half of the time. 0: all updates have two."""
     ema: float = bounded(0.0, decay())
     """Decay of an exponential moving average of the weights, such as 0.999; it is lower in the first updates.
     The average is validated, averaged over checkpoints and delivered. Training itself uses the weights. 0:

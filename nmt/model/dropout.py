@@ -106,6 +106,11 @@ class Dropout(nn.Module):
         return f"rate={self.rate}" + (", rows" if self.rows else "")
 
 
+def cut_out(x: Tensor, cut: Tensor | None) -> Tensor:
+    """Returns `x`, (N, D), with zeros in the rows `cut`, (N,) bool; None: no row."""
+    return x if cut is None else x.masked_fill(cut[:, None], 0.0)
+
+
 class _MaskedScale(torch.autograd.Function):
     """x * mask * scale (+ residual); saves one byte per value for the backward pass."""
 

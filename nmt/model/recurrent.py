@@ -26,7 +26,7 @@ from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model.attention import normalised
-from nmt.model.dropout import Dropout
+from nmt.model.dropout import Dropout, cut_out
 from nmt.model.packed import Packing
 from nmt.model.seq2seq import Linear, Seq2Seq
 
@@ -65,6 +65,8 @@ class RecurrentModel(Seq2Seq):
 
         cell: Cell = Cell.gru
         attention: DecoderAttention = DecoderAttention.bahdanau
+
+    cuts_tokens = True
 
     # Those of configs/model/rnn.yaml.
     unused: ClassVar[Mapping[str, Any]] = {
@@ -120,21 +122,22 @@ class RecurrentModel(Seq2Seq):
     def forward(self, batch: Batch) -> Tensor:
         """Encodes the sources and decodes the targets with teacher forcing; returns (T, D) hidden states."""
         source, target = Packing.of(batch.source), Packing.of(batch.target)
-        memory = self._encode(batch.source_ids, source)
-        embedded = target.packed(self._embed(self.target_embedding, batch.target_in))
+        memory = self._encode(batch, source)
+        embedded = target.packed(self._embed(self.target_embedding, batch.target_in, batch.target.cut))
         order = torch.from_numpy(target.order).to(memory.device)
         hidden = self.decoder(embedded, Memory.of(memory, batch.source).sentences(order), target.batch_sizes)
         return target.flat(self.dropout(hidden))
 
-    def _encode(self, source_ids: Tensor, packing: Packing) -> Tensor:
-        """Encodes the sources: (S,) ids → (S, D)."""
-        x = packing.packed(self._embed(self.source_embedding or self.target_embedding, source_ids))
+    def _encode(self, batch: Batch, packing: Packing) -> Tensor:
+        """Encodes the sources of a batch; returns (S, D)."""
+        embedding = self.source_embedding or self.target_embedding
+        x = packing.packed(self._embed(embedding, batch.source_ids, batch.source.cut))
         for layer in self.encoder:
             x = layer(x, packing.batch_sizes)
         return packing.flat(self.dropout(x))
 
-    def _embed(self, embedding: nn.Embedding, ids: Tensor) -> Tensor:
-        x = self.word_dropout(embedding(ids)) * math.sqrt(self.config.d_model)
+    def _embed(self, embedding: nn.Embedding, ids: Tensor, cut: Tensor | None = None) -> Tensor:
+        x = cut_out(self.word_dropout(embedding(ids)), cut) * math.sqrt(self.config.d_model)
         y: Tensor = self.dropout(x)
         return y
 
@@ -151,7 +154,7 @@ class RecurrentModel(Seq2Seq):
     @torch.no_grad()
     def start(self, batch: Batch) -> RecurrentState:
         """Encodes the sources, once per search."""
-        memory = Memory.of(self._encode(batch.source_ids, Packing.of(batch.source)), batch.source)
+        memory = Memory.of(self._encode(batch, Packing.of(batch.source)), batch.source)
         memory = self.decoder.with_keys(memory)
         return RecurrentState(memory, self.decoder.first(memory), num_hypotheses=1)
 

@@ -118,6 +118,8 @@ class Seq2Seq(nn.Module, ABC):
 
     unused: ClassVar[Mapping[str, Any]] = {}
     """The options of the `model` section that the architecture ignores, and values that cause no warning."""
+    cuts_tokens: ClassVar[bool] = False
+    """Whether `forward` replaces the embeddings of the tokens `Layout.cut` by zero, for `training.simcut`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ from nmt.model.additions import feed_forward_function
 from nmt.model.attention import Attention, ObservedAttention, Pattern, build_score, score_class, split
 from nmt.model.backend import converted_once
 from nmt.model.cpu.cached import CachedDecoderState
-from nmt.model.dropout import Dropout, DropoutSource
+from nmt.model.dropout import Dropout, DropoutSource, cut_out
 from nmt.model.positions import Places, Positions, Shape, build_positions
 from nmt.model.seq2seq import Linear, ModelOutput, Seq2Seq
 from nmt.model.size import num_weights, training_flops
@@ -47,6 +47,8 @@ class Transformer(Seq2Seq):
     Raises:
         UserError: `model.tie=all` with two vocabularies.
     """
+
+    cuts_tokens = True
 
     def __init__(self, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> None:
         super().__init__(config)
@@ -167,7 +169,7 @@ class Transformer(Seq2Seq):
 
     def _embed(self, embedding: nn.Embedding, ids: Tensor, positions: Positions, places: Places) -> Tensor:
         """Embeddings times sqrt(D), plus positions, with dropout (sections 3.4, 3.5 and 5.4)."""
-        x = self.word_dropout(embedding(ids)) * math.sqrt(self.config.d_model)
+        x = cut_out(self.word_dropout(embedding(ids)), places.cut) * math.sqrt(self.config.d_model)
         y: Tensor = self.dropout(positions.embed(x, places))
         return y.to(self.residual_dtype) if self.training and self.residual_dtype else y
 

@@ -16,6 +16,7 @@ from nmt.runtime.streams import log
 from nmt.training.figures.validated import criterion_sets
 from nmt.training.selection import candidates, most_retained
 from nmt.training.state.progress import Progress, Saved
+from nmt.training.update.objective import build_objective
 from nmt.training.update.optimizer import check_optimizer
 
 _MEASURED, _WARM = 10, 2  # updates; the first two allocate memory and compile kernels
@@ -32,6 +33,8 @@ _LOSS, _SEARCH = 0.4, 0.5
 
 class Forecast:
     """Counts what is left of a training, and estimates its time from the updates of this session.
+
+    An update with two passes (R-Drop, SimCut) takes twice as long as one with one pass.
 
     Until a validation has been measured in this session, its time is that of earlier sessions, relative to an
     update. In the first session it is derived from its number of target tokens.
@@ -55,9 +58,12 @@ class Forecast:
         self._validated_tokens = sum(
             _tokens(store, options.validate_sentences) for store in prepared.valid_stores.values()
         )
-        self._pace_before = progress.seconds / progress.update if progress.update else 0.0
+        self._objective = build_objective(options)
+        before = self._objective.passes_after(0, progress.update)
+        self._pace_before = progress.seconds / before if before else 0.0
         self._relative = self._validation_of_earlier_sessions(progress)
         self._updates = self._session = self._timed = 0.0
+        self._session_passes = self._timed_passes = 0
         self._validations = self._validating = 0.0
         self._checkpoints = self._saving = 0.0
         self._said = False
@@ -90,10 +96,13 @@ class Forecast:
 
     def add(self, seconds: float, progress: Progress) -> None:
         """Adds an update; logs the expected time once enough updates are measured."""
+        passes = self._objective.passes_after(progress.update - 1, progress.update)
         self._updates += 1
         self._session += seconds
+        self._session_passes += passes
         if self._updates > _WARM:
             self._timed += seconds
+            self._timed_passes += passes
         enough = self._updates >= _MEASURED or self._timed > _SLOW
         if enough and not self._said and progress.ended(self._options) is None:
             self._say(progress)
@@ -114,7 +123,7 @@ class Forecast:
 
     def seconds_left(self, progress: Progress) -> float:
         """Returns the expected time to the end of training, with its validations and checkpoints."""
-        left = (self._last_update(progress) - progress.update) * self._pace + self._seconds_of_stops(progress)
+        left = self._seconds_to(self._last_update(progress), progress) + self._seconds_of_stops(progress)
         if self._options.max_minutes is not None:
             left = min(left, 60 * self._options.max_minutes - progress.total_seconds)
         return max(0.0, left)
@@ -132,12 +141,13 @@ class Forecast:
     def _say(self, progress: Progress) -> None:
         self._said = True
         training, whole = self.seconds_left(progress), self._seconds_to_end(progress)
-        first = min(training, (self._next_validation(progress) - progress.update) * self._pace)
+        first = min(training, self._seconds_to(self._next_validation(progress), progress))
         stops = min(training, self._seconds_of_stops(progress))
         log.info(
             "update %d: %s an update; next validation in about %s; end of the run in about %s, of which "
             "%.0f %% are validations and checkpoints and %.0f %% choice and test of the final model",
-            *(progress.update, in_words(self._pace), in_words(first), in_words(whole)),
+            *(progress.update, in_words(self._seconds_to(progress.update + 1, progress))),
+            *(in_words(first), in_words(whole)),
             *(100 * stops / whole, 100 * (whole - training) / whole),
         )
         if training > _WEEK:
@@ -151,10 +161,14 @@ class Forecast:
 
     @property
     def _pace(self) -> float:
-        """The seconds of an update."""
+        """The seconds of one pass of an update."""
         if self._updates > _WARM:
-            return self._timed / (self._updates - _WARM)
-        return self._session / self._updates if self._updates else self._pace_before
+            return self._timed / self._timed_passes
+        return self._session / self._session_passes if self._updates else self._pace_before
+
+    def _seconds_to(self, update: int, progress: Progress) -> float:
+        """The time of the updates from now to `update`."""
+        return self._objective.passes_after(progress.update, update) * self._pace
 
     def _seconds_to_end(self, progress: Progress) -> float:
         """The time to the end of the run: training, scores of the candidates, and the test of the best."""
@@ -172,8 +186,7 @@ class Forecast:
             return self._validating / self._validations / self._validated_tokens
         if self._relative is not None:
             return self._relative * self._pace / self._validated_tokens
-        passes = 2 if self._options.rdrop else 1
-        relative = (_LOSS + _SEARCH * self._config.decoding.beam_size) / passes
+        relative = _LOSS + _SEARCH * self._config.decoding.beam_size
         return relative * self._pace / self._tokens_per_update(progress)
 
     @property
@@ -183,7 +196,7 @@ class Forecast:
         return self._checkpoint_bytes / _COPIED
 
     def _validation_of_earlier_sessions(self, progress: Progress) -> float | None:
-        """The time between updates for each validation so far, in updates; None: there was none.
+        """The time between updates for each validation so far, in passes; None: there was none.
 
         Seconds of another machine would be wrong here.
         """

@@ -118,7 +118,7 @@ class Trainer:
         started = time.perf_counter()
         progress = self.progress
         self._update_start = progress.cursor
-        self.training_step.begin(progress.loss_scale)
+        self.training_step.begin(progress.loss_scale, progress.update + 1)
         for number in range(self.options.micro_batches):
             batch, cursor = next(self._stream)
             if batch is not None:

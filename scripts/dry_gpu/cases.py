@@ -107,6 +107,7 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "fp16 on sm75": update("training.precision=fp16", capability=(7, 5)),
     "R-Drop": update("training.precision=bf16", "training.rdrop=5"),
     "R-Drop in fp16": update("training.precision=fp16", "training.rdrop=5"),
+    "SimCut": update("training.precision=bf16", "training.simcut=3"),
     "pre-norm, gelu, all dropouts": update(
         *("training.precision=bf16", "model.norm=pre", "model.activation=gelu"),
         *("model.ffn_dropout=0.1", "model.word_dropout=0.1"),

@@ -125,11 +125,14 @@ def test_fifty_updates_end_in_the_weights_of_one_process(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("first", "then"), [("2", "1"), ("1", "2")])
+@pytest.mark.parametrize(
+    ("first", "then", "options"),
+    [("2", "1", {"rdrop": 1.0, "ema": 0.9}), ("1", "2", {"simcut": 1.0, "consistency_from": 4})],
+)
 def test_a_run_goes_on_with_another_number_of_processes(
-    first: str, then: str, data: Path, tmp_path: Path
+    first: str, then: str, options: dict[str, Any], data: Path, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"micro_batches": 2, "max_tokens": 256, "rdrop": 1.0, "ema": 0.9}
+    options = {"micro_batches": 2, "max_tokens": 256, **options}
     train(toy_config(data, tmp_path / "run", devices=first, max_updates=6, **options))
     text = train(toy_config(data, tmp_path / "run", devices=then, max_updates=12, **options))
     assert "12 updates" in text

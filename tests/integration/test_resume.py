@@ -58,13 +58,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "schedule": ScheduleConfig(name="constant", peak=0.02, warmup_updates=0),
         "ema": 0.5,
     },
-    "bf16, Muon, pieces sampled, pairs concatenated, placeholders inserted": {
+    "bf16, Muon, SimCut late, pieces sampled, pairs concatenated, placeholders inserted": {
         "precision": Precision.bf16,
         "optimizer": OptimizerConfig(name="muon"),
         "sampling": 0.3,
         "concatenate": 0.5,
         "placeholders": True,
         "max_tokens": 256,
+        "simcut": 3.0,
+        "simcut_rate": 0.2,
+        "consistency_from": 6,
     },
     "fp16, its loss scale": {"precision": Precision.fp16, "max_tokens": 128},
     "by epochs, early stop": {
@@ -180,7 +183,7 @@ def test_processes_that_make_batches_come_and_go(
     data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loader processes do not change the result, and a run that started with them resumes without them."""
-    name = "bf16, Muon, pieces sampled, pairs concatenated, placeholders inserted"
+    name = "bf16, Muon, SimCut late, pieces sampled, pairs concatenated, placeholders inserted"
     alone = toy_config(data, tmp_path / "run", **SETTINGS[name])
     helped = replace(alone, data=replace(alone.data, loaders=2))
     with monkeypatch.context() as patch:

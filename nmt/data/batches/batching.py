@@ -36,6 +36,8 @@ class Layout:
         sentences: (N,) int32, the sentence of each token, from 0.
         lengths: the B lengths, always on the host.
         max_len: the largest length, 0 if there are no sentences.
+        cut: (N,) bool, the tokens whose embeddings a model replaces by zero, if `Seq2Seq.cuts_tokens`; None:
+            no token.
     """
 
     cu_seqlens: Tensor
@@ -43,6 +45,7 @@ class Layout:
     sentences: Tensor
     lengths: tuple[int, ...]
     max_len: int
+    cut: Tensor | None = None
 
     @classmethod
     def of(cls, lengths: Sequence[int] | Array, capacity: int = 0) -> Layout:

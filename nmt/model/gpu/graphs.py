@@ -48,8 +48,9 @@ def check_capture(options: TrainingConfig, model: Seq2Seq | None = None) -> None
     reason = None
     if options.precision is not Precision.bf16:
         reason = f"needs training.precision=bf16, and it is {options.precision.value}"
-    elif options.rdrop:
-        reason = f"is not available with training.rdrop={options.rdrop}"
+    elif options.rdrop or options.simcut:
+        name = "rdrop" if options.rdrop else "simcut"
+        reason = f"is not available with training.{name}={getattr(options, name)}"
     elif options.sharding is not Sharding.none:
         reason = f"is not available with training.sharding={options.sharding.value}"
     elif options.objective.name != "label_smoothing":

@@ -89,7 +89,8 @@ class FusedLayers:
 
     def _embed(self, model: Transformer, ids: Tensor, places: Places, *, targets: bool) -> Stream:
         """Returns the input of the encoder or, if `targets`, of the decoder; see `Transformer`."""
-        if not (self._embeds_targets if targets else self._embeds_sources):
+        fused = (self._embeds_targets if targets else self._embeds_sources) and places.cut is None
+        if not fused:
             x = model.embed_targets(ids, places) if targets else model.embed_sources(ids, places)
             return Stream(x, x.detach().to(self._dtype))
         positions = model.decoder_positions if targets else model.encoder_positions

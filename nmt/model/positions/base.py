@@ -60,10 +60,13 @@ class Places:
         max_len: larger than all `positions`; a number on the host, so that no device synchronisation is
             needed.
         lengths: computes the attribute `lengths`; called on its first use.
+        cut: see `Layout`.
     """
 
-    def __init__(self, positions: Tensor, max_len: int, lengths: Callable[[], Tensor]) -> None:
-        self.positions, self.max_len, self._lengths = positions, max_len, lengths
+    def __init__(
+        self, positions: Tensor, max_len: int, lengths: Callable[[], Tensor], cut: Tensor | None = None
+    ) -> None:
+        self.positions, self.max_len, self._lengths, self.cut = positions, max_len, lengths, cut
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -77,14 +80,17 @@ class Places:
     @classmethod
     def of_sources(cls, source: Layout) -> Places:
         """Returns the places of the source tokens of a batch."""
-        return cls(source.positions, source.max_len, lambda: _length_per_token(source, source, 0))
+        return cls(source.positions, source.max_len, lambda: _length_per_token(source, source, 0), source.cut)
 
     @classmethod
     def of_targets(cls, batch: Batch) -> Places:
         """Returns the places of the target tokens of a batch."""
         target = batch.target
         return cls(
-            target.positions, target.max_len, lambda: _length_per_token(batch.source, target, TARGET_MARGIN)
+            target.positions,
+            target.max_len,
+            lambda: _length_per_token(batch.source, target, TARGET_MARGIN),
+            target.cut,
         )
 
 

@@ -74,7 +74,8 @@ class Meter:
             of the token budget; `peak_memory_gb` of this process, or of its GPU.
         """
         totals, tokens, seconds = self._totals, self._totals.tokens, self._seconds
-        differs = self._options.rdrop or self._options.objective.name != "label_smoothing"
+        options = self._options
+        differs = options.rdrop or options.simcut or options.objective.name != "label_smoothing"
         objective = {"objective": totals.objective / tokens} if differs else {}
         return {
             "loss": totals.loss / tokens,

@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing, and R-Drop, summed over the target tokens, with gradients.
+"""Cross-entropy with label smoothing, R-Drop and SimCut, summed over the target tokens, with gradients.
 
 The logits of a whole batch would be the largest tensor of all: 25,000 tokens and a vocabulary of 37,000 need
 3.7 GB. So the softmax's matrix product, the loss and their gradient are computed together, for some tokens at
@@ -27,9 +27,9 @@ class Losses(NamedTuple):
     objective: Tensor
     """The training loss times the loss scale. The other fields are for the log and have no gradient."""
     loss: Tensor
-    """The label-smoothed cross-entropy; with R-Drop the mean of the two passes."""
+    """The label-smoothed cross-entropy; with R-Drop the mean of the two passes, with SimCut the first."""
     nll: Tensor
-    """-log p[target], for the perplexity; with R-Drop the mean of the two passes."""
+    """-log p[target], for the perplexity; of the same passes."""
 
     def plus(self, term: Tensor, scale: float) -> Losses:
         """Returns the losses with a term added to the objective.
@@ -49,6 +49,7 @@ def training_loss(
     *,
     smoothing: float,
     rdrop: float = 0.0,
+    simcut: float = 0.0,
     scale: float = 1.0,
     dtype: torch.dtype | None = None,
     ignores: bool = False,
@@ -68,24 +69,33 @@ def training_loss(
     where rdrop is the alpha of the paper. This is half of the objective of the paper, its authors' code and
     fairseq, so that loss and gradient have the same size as without R-Drop.
 
+    With SimCut (Gao et al. 2022), the second pass reads the pairs with tokens cut out:
+
+        objective = L1 + simcut * KL(p1 || p2).
+
+    The gradient reaches both passes, as in the paper.
+
     Args:
-        hidden: (M, D), of which the first N are used; with R-Drop (2M, D): the first pass, then the second,
-            the first N of each.
+        hidden: (M, D), of which the first N are used; with R-Drop or SimCut (2M, D): the first pass, then the
+            second, the first N of each.
         weight: (V, D), of the softmax.
         target: (N,) int64 ids; `IGNORED_ID` only with `ignores`.
         bias: (V,), of the softmax; None: it has none.
         smoothing: share of the probability that is distributed uniformly; 0: plain cross-entropy.
-        rdrop: weight of the divergence; 0: one pass only.
+        rdrop: weight of the divergence; 0: no R-Drop.
+        simcut: weight of the divergence; 0: no SimCut.
         scale: factor of the objective, and so of its gradient, applied before it is rounded to `dtype`.
         dtype: of the matrix products; default: that of `hidden`. Softmax and loss use at least fp32.
-        ignores: whether `target` has ids `IGNORED_ID`; not with R-Drop.
+        ignores: whether `target` has ids `IGNORED_ID`; not with two passes.
         initial_gradient: () 1, the tensor with which the backward pass will begin. If it is the gradient of
             the objective, nothing is multiplied by it. To read the value of a tensor, the host would wait
             for the GPU.
-        kernel: replaces logits by their gradients; None: operators of torch do.
+        kernel: replaces logits by their gradients, not with SimCut; None: operators of torch do.
     """
-    assert not (ignores and rdrop)
-    options = _Options(smoothing, rdrop, scale, dtype or hidden.dtype, ignores, initial_gradient, kernel)
+    assert not (rdrop and simcut) and not (ignores and (rdrop or simcut))
+    dtype = dtype or hidden.dtype
+    kernel = None if simcut else kernel
+    options = _Options(smoothing, rdrop, simcut, scale, dtype, ignores, initial_gradient, kernel)
     inputs = (x for x in (hidden, weight, bias) if x is not None)
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return Losses(*_apply(hidden, weight, bias, target, options))
@@ -96,6 +106,7 @@ def training_loss(
 class _Options(NamedTuple):
     smoothing: float
     rdrop: float
+    simcut: float
     scale: float
     dtype: torch.dtype
     ignores: bool
@@ -148,9 +159,9 @@ def _losses(
     every h, and the same row for every w_v except the target's. With a bias b, the logit of the target has
     b_target, and the mean of all logits has the mean of b.
     """
-    smoothing, rdrop, scale, dtype, ignores, _, kernel = options
+    smoothing, rdrop, simcut, scale, dtype, ignores, _, kernel = options
     needs_hidden, needs_weight, needs_bias = needed
-    passes = hidden.detach().to(dtype).view(2 if rdrop else 1, -1, hidden.shape[1])
+    passes = hidden.detach().to(dtype).view(2 if rdrop or simcut else 1, -1, hidden.shape[1])
     left_out = (target == IGNORED_ID)[:, None] if ignores else None
     num_tokens: int | Tensor = len(target)
     if left_out is not None:
@@ -159,7 +170,8 @@ def _losses(
         num_tokens = len(target) - left_out.sum()
     weight = weight.detach().to(dtype)
     mean = weight.mean(0, dtype=_wide(dtype))
-    summed = passes[:, : len(target)].sum((0, 1), dtype=_wide(dtype))
+    num_learning = 2 if rdrop else 1  # passes that learn the target
+    summed = passes[:num_learning, : len(target)].sum((0, 1), dtype=_wide(dtype))
     if rdrop:
         summed = summed / 2
     added = None if bias is None else bias.detach().to(dtype)
@@ -169,7 +181,7 @@ def _losses(
     if grad_hidden is not None:
         grad_hidden[:, -(-len(target) // size) * size :] = 0.0  # the padding that no part below contains
     grad_weight = grad_bias = None
-    each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
+    each_hidden = (mean * (-smoothing * scale / num_learning)).to(dtype)
     if needs_weight:
         grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
     if needs_bias and added is not None:
@@ -189,7 +201,7 @@ def _losses(
                 grad[count:].zero_()
                 if grad_hidden is not None:
                     out = grad_hidden[number, part]
-                    torch.addmm(each_hidden, grad, weight, out=out)
+                    torch.addmm(each_hidden, grad, weight, beta=number < num_learning, out=out)
                     out[count:].zero_()
                     if left_out is not None:
                         out[:count].masked_fill_(left_out[part], 0.0)
@@ -203,7 +215,7 @@ def _losses(
         mean_logit = mean_logit + mean_added * num_tokens
     loss = nll + smoothing * (target_logit - mean_logit)
     flat = None if grad_hidden is None else grad_hidden.flatten(0, 1)
-    objective = loss + divergence if rdrop else loss.clone()  # no output may be another one
+    objective = loss + divergence if len(passes) > 1 else loss.clone()  # no output may be another one
     return Losses(objective * scale if scale != 1.0 else objective, loss, nll), (flat, grad_weight, grad_bias)
 
 
@@ -216,7 +228,7 @@ def _in_parts(
     """
     for rows in _parts(len(ids), _rows_of_losses(scores[0])):
         logits = [score[rows] for score in scores]
-        differentiate = _rdrop if options.rdrop else _cross_entropy
+        differentiate = _rdrop if options.rdrop else _simcut if options.simcut else _cross_entropy
         grads = differentiate(logits, ids[rows, None], figures[:, rows], options)
         if gradient:
             for logit, grad in zip(logits, grads, strict=True):
@@ -281,6 +293,25 @@ def _rdrop(logits: list[Tensor], ids: Tensor, figures: Tensor, options: _Options
     grad_b.addcmul_(q, 0.5 + k - kl_b).sub_(p, alpha=k)
     peak = p.new_full((1, 1), (options.smoothing - 1.0) / 2).expand_as(ids)
     return [grad.scatter_add_(1, ids, peak) for grad in (grad_a, grad_b)]
+
+
+def _simcut(logits: list[Tensor], ids: Tensor, figures: Tensor, options: _Options) -> list[Tensor]:
+    """Writes `figures` and returns the gradients with respect to the logits of both passes (R, V).
+
+    With d = log p1 - log p2, K = KL(p1 || p2) of a row and alpha the weight, the gradient with respect to the
+    logits of the first pass is p1 - one-hot + alpha p1 (d - K), and alpha (p2 - p1) for the second.
+    """
+    a, b = (scores.to(_wide(scores.dtype)) for scores in logits)
+    target_logit = a.gather(1, ids)
+    (highest_a, log_p, p), (highest_b, log_q, q) = _softmax(a), _softmax(b)
+    figures[0], figures[1] = (highest_a - target_logit - log_p)[:, 0], target_logit[:, 0]
+    d = torch.sub(a, b).sub_((highest_a - highest_b) - (log_p - log_q))
+    grad = d.mul_(p).mul_(options.simcut)
+    divergence = grad.sum(-1, keepdim=True)
+    figures[2] = divergence[:, 0]
+    grad.addcmul_(p, 1 - divergence)
+    grad.scatter_add_(1, ids, grad.new_full(ids.shape, options.smoothing - 1.0))
+    return [grad, q.sub_(p).mul_(options.simcut)]
 
 
 def _softmax(scores: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

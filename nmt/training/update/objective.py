@@ -1,4 +1,4 @@
-"""Training objectives: the base class `Objective`, the registry `OBJECTIVES`, label smoothing with R-Drop.
+"""Training objectives: `Objective`, the registry `OBJECTIVES`, label smoothing with R-Drop or SimCut.
 
 A new objective derives from `Objective` or `LabelSmoothing` and is registered: `OBJECTIVES["mine"] = Mine`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from typing import Any
 
@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from nmt.config import ModelConfig, Precision, TrainingConfig, typed_options
-from nmt.data.batches.batching import Batch
+from nmt.data.batches.batching import Batch, Layout
+from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.errors import UserError
 from nmt.model import ModelOutput, Seq2Seq, as_output, model_class
+from nmt.model.dropout import Dropout
 from nmt.runtime.plugins import Registry
 from nmt.training.update.loss import Losses, training_loss
 from nmt.training.update.precision import autocast, product_dtype
@@ -71,7 +73,8 @@ class Objective(ABC):
     Attributes:
         needs: keyword arguments for the model's `forward`, which ask for more than hidden states, such as
             `{"attention_layers": (-2,)}` of `Transformer`.
-        passes: the number of forward passes of a batch in training, with different dropout.
+        passes: the number of forward passes of a batch in training, with different dropout; 1 before update
+            `training.consistency_from`.
     """
 
     needs: Mapping[str, Any] = {}
@@ -106,12 +109,22 @@ class Objective(ABC):
                     f"model.decoder_layers={model.decoder_layers}. Choose another layer."
                 )
 
+    def passes_after(self, update: int, last: int) -> int:
+        """Returns the number of passes of a micro-batch in all updates after `update`, up to `last`."""
+        single = min(max(0, self.training.consistency_from - 1 - update), last - update)
+        return (last - update) * self.passes - single * (self.passes - 1)
+
+    def repeated(self, batch: Batch, model: Seq2Seq) -> Batch:
+        """Returns the batch for two passes: the pairs, followed by a copy of all of them."""
+        return batch.twice()
+
     def __call__(
         self,
         model: Seq2Seq,
         batch: Batch,
         *,
         precision: Precision,
+        passes: int = 1,
         scale: float = 1.0,
         is_static: bool = False,
         initial_gradient: Tensor | None = None,
@@ -122,14 +135,14 @@ class Objective(ABC):
             model: in training mode, or in evaluation mode for a validation.
             batch: on the device of the model.
             precision: of matrix products.
+            passes: the number of forward passes: 1, or 2 in training.
             scale: the loss scale; a power of two.
             is_static: whether the number of tokens without padding may change after a CUDA graph has recorded
                 this. Padding is then `IGNORED_ID`.
             initial_gradient: see `training_loss`.
         """
-        passes = self.passes if model.training else 1
         with autocast(batch.target_out.device, precision):
-            output = as_output(model(batch if passes == 1 else batch.twice(), **self.needs))
+            output = as_output(model(batch if passes == 1 else self.repeated(batch, model), **self.needs))
         return self.losses(
             output,
             LossInput(
@@ -150,11 +163,39 @@ class Objective(ABC):
 
 
 class LabelSmoothing(Objective):
-    """Cross-entropy with label smoothing (section 5.4 of the paper), and R-Drop; see `training_loss`."""
+    """Cross-entropy with label smoothing (section 5.4 of the paper), R-Drop, SimCut; see `training_loss`."""
 
     def __init__(self, options: Any, training: TrainingConfig) -> None:
         super().__init__(options, training)
-        self.passes = 2 if training.rdrop else 1
+        self.passes = 2 if training.rdrop or training.simcut else 1
+
+    def check(self, model: ModelConfig) -> None:
+        """See `Objective.check`."""
+        super().check(model)
+        if self.training.simcut and not model_class(model).cuts_tokens:
+            raise UserError(
+                f"training.simcut={self.training.simcut}: model.architecture={model.architecture} does not "
+                "set embeddings to zero. Set training.simcut=0."
+            )
+
+    def repeated(self, batch: Batch, model: Seq2Seq) -> Batch:
+        """Returns the pairs and a copy of them; with SimCut, `training.simcut_rate` of its tokens are cut.
+
+        As in the code of its authors, the marks at the ends of sentences are not cut.
+        """
+        both = super().repeated(batch, model)
+        if not self.training.simcut:
+            return both
+        rows = Dropout(self.training.simcut_rate, model.randomness, rows=True)
+
+        def cut(ids: Tensor, layout: Layout) -> Layout:
+            first, second = ids.chunk(2)
+            zeroed = rows(torch.ones(len(second), 1, device=ids.device))[:, 0] == 0
+            return replace(layout, cut=torch.cat([torch.zeros_like(zeroed), zeroed & (second > EOS_ID)]))
+
+        return replace(
+            both, source=cut(both.source_ids, both.source), target=cut(both.target_in, both.target)
+        )
 
     def losses(self, output: ModelOutput, inputs: LossInput) -> Losses:
         """Returns the loss; it computes the gradient together with it, for some tokens at a time."""
@@ -165,6 +206,7 @@ class LabelSmoothing(Objective):
             inputs.model.output_bias,
             smoothing=self.training.label_smoothing,
             rdrop=self.training.rdrop if inputs.passes == 2 else 0.0,
+            simcut=self.training.simcut if inputs.passes == 2 else 0.0,
             scale=inputs.scale,
             dtype=inputs.dtype,
             ignores=inputs.ignores,

@@ -56,12 +56,15 @@ class TrainingStep:
             passes = partial(TrainingStep._passes, weakref.proxy(self), last=False)
             self.captured = CapturedPasses(passes, self.model, parallel.half, parallel.exchange, ranks.device)
 
-    def begin(self, loss_scale: float = 1.0) -> None:
+    def begin(self, loss_scale: float = 1.0, update: int | None = None) -> None:
         """Begins an update, also if `apply` did not end the one before.
 
-        `loss_scale`, a power of two, multiplies the loss, so that fp16 can represent its gradient.
+        `loss_scale`, a power of two, multiplies the loss, so that fp16 can represent its gradient. `update`
+        is the number of the update, from 1; None: one with all passes of the objective.
         """
         self._loss_scale = loss_scale
+        objective = self.objective
+        self._num_passes = objective.passes if update is None else objective.passes_after(update - 1, update)
         self.parallel.zero()
 
     def add(self, batch: Batch, number: int, *, seed: int) -> None:
@@ -78,7 +81,7 @@ class TrainingStep:
             self._passes(batch.to(self._ranks.device, non_blocking=True), last=last)
         else:
             self.captured.run(batch, last=last)
-        self.counters.teraflops.add_(self.model.training_flops(batch) * self.objective.passes / 1e12)
+        self.counters.teraflops.add_(self.model.training_flops(batch) * self._num_passes / 1e12)
         self.counters.tokens.add_(batch.num_target_tokens)
 
     def apply(self, rate: float, *, stop: bool, seconds: float) -> UpdateCheck:
@@ -121,6 +124,7 @@ class TrainingStep:
             self.model,
             batch,
             precision=self._options.precision,
+            passes=self._num_passes,
             scale=self._loss_scale,
             is_static=self.captured is not None,
             initial_gradient=self.parallel.initial_gradient,

@@ -77,6 +77,14 @@ def options(schema: Callable[[], Any], **values: Any) -> Any:
             "training.schedule.scale.",
         ),
         (
+            {"training__simcut_rate": 0.1},
+            "training.simcut_rate=0.1: has no effect without training.simcut.",
+        ),
+        (
+            {"training__consistency_from": 9},
+            "training.consistency_from=9: has no effect without training.rdrop or training.simcut.",
+        ),
+        (
             {"training__averaging__kind": Average.none, "training__averaging__count": 3},
             "training.averaging.count=3: has no effect with training.averaging.kind=none.",
         ),
@@ -124,6 +132,11 @@ def test_a_warning(values: dict[str, Any], message: str) -> None:
             TrainConfig,
             {"training__freeze": ["a", "b"]},
             r"training.freeze=\[a,b\]: needs a model",
+        ),
+        (
+            TrainConfig,
+            {"training__rdrop": 2.0, "training__simcut": 3.0},
+            "training.simcut=3.0: is not available with training.rdrop=2.0. Set one of them to 0.",
         ),
         (ModelConfig, {"positions__decoder_options": {"base": 9}}, ".*: model.positions.decoder is not set"),
         (ExportConfig, {"private": True}, "private=true: requires push=OWNER/NAME. Remove it, or add that."),

@@ -165,6 +165,19 @@ def test_ten_updates_give_the_time_to_the_end(said: pytest.LogCaptureFixture) ->
     ]
 
 
+def test_updates_with_two_passes_take_twice_as_long(said: pytest.LogCaptureFixture) -> None:
+    """The last 400 of 1,000 updates have two passes; validations are those of the test above."""
+    progress = Progress()
+    options = {"max_updates": 1000, "validate_every": 100, "checkpoint_every": 1000}
+    one = forecast(10_000, 100_000, progress, **options, simcut=3.0, consistency_from=601)
+    start(one, progress, 10, 2.0)
+    assert one.seconds_left(progress) == pytest.approx(590 * 2 + 400 * 4 + 10 * 4.8 + 0.012)
+    assert said.messages[0].startswith("update 10: 2 seconds an update; next validation in about 3 minutes;")
+    progress = Progress(update=800, target_tokens=800_000, seconds=2000.0, total_seconds=2000.0)
+    one = forecast(10_000, 100_000, progress, **options, simcut=3.0, consistency_from=601)
+    assert one.seconds_left(progress) == pytest.approx(200 * 4 + 0.012)
+
+
 def test_the_first_validation_corrects_the_time(said: pytest.LogCaptureFixture) -> None:
     progress = Progress()
     one = forecast(10_000, 100_000, progress, max_updates=200, validate_every=20, checkpoint_every=200)

@@ -31,14 +31,19 @@ def naive(
     *,
     smoothing: float,
     rdrop: float = 0.0,
+    simcut: float = 0.0,
     scale: float = 1.0,
 ) -> Losses:
     """The formulas of the docstring, with all logits at once; the R-Drop term is half of the paper's."""
     logits = F.linear(hidden, weight, bias).to(torch.promote_types(hidden.dtype, torch.float32))
-    passes = logits.chunk(2) if rdrop else [logits]
-    losses, nlls = zip(*(naive_loss(part, target, smoothing) for part in passes), strict=True)
+    passes = logits.chunk(2) if rdrop or simcut else [logits]
+    learning = passes[:1] if simcut else passes
+    losses, nlls = zip(*(naive_loss(part, target, smoothing) for part in learning), strict=True)
     loss, nll = (torch.stack(parts).mean() for parts in (losses, nlls))
     objective = loss
+    if simcut:
+        p, q = (part.softmax(-1) for part in passes)
+        objective = loss + simcut * (p * (p / q).log()).sum()
     if rdrop:
         a, b = (part.log_softmax(-1) for part in passes)
         divergences = [F.kl_div(x, y, log_target=True, reduction="sum") for x, y in ((a, b), (b, a))]
@@ -65,7 +70,13 @@ def run(
 TARGET = torch.tensor([0, 10, 3, 3, 7, 1, 0])
 
 
-@pytest.mark.parametrize(("smoothing", "rdrop"), [(0.0, 0.0), (0.1, 0.0), (0.9, 0.0), (0.0, 5.0), (0.1, 0.5)])
+@pytest.mark.parametrize(
+    ("smoothing", "rdrop", "simcut"),
+    [
+        *((0.0, 0.0, 0.0), (0.1, 0.0, 0.0), (0.9, 0.0, 0.0), (0.0, 5.0, 0.0), (0.1, 0.5, 0.0)),
+        *((0.0, 0.0, 1.0), (0.1, 0.0, 0.5)),
+    ],
+)
 @pytest.mark.parametrize(("outer", "scale"), [(1.0, 1.0), (3.5, 1.0), (1.0, 64.0)])
 @pytest.mark.parametrize(("products", "losses"), [(1, 1), (3, 2), (512, 2), (512, 512)])
 @pytest.mark.parametrize("biased", [False, True])
@@ -73,6 +84,7 @@ def test_losses_and_gradients_match_the_formulas(
     biased: bool,
     smoothing: float,
     rdrop: float,
+    simcut: float,
     outer: float,
     scale: float,
     products: int,
@@ -82,9 +94,9 @@ def test_losses_and_gradients_match_the_formulas(
     monkeypatch.setattr(module, "_rows_of_products", lambda weight: products)
     monkeypatch.setattr(module, "_rows_of_losses", lambda weight: losses)
     torch.manual_seed(1)
-    hidden, weight = torch.randn(14 if rdrop else 7, 5), torch.randn(11, 5)
+    hidden, weight = torch.randn(14 if rdrop or simcut else 7, 5), torch.randn(11, 5)
     bias = torch.randn(11) if biased else None
-    options = {"smoothing": smoothing, "rdrop": rdrop, "scale": scale}
+    options = {"smoothing": smoothing, "rdrop": rdrop, "simcut": simcut, "scale": scale}
     fast = run(training_loss, hidden, weight, TARGET, outer, bias, **options)
     hidden, weight, bias = hidden.double(), weight.double(), None if bias is None else bias.double()
     exact = run(naive, hidden, weight, TARGET, outer, bias, **options)

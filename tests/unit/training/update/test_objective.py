@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.config import ModelConfig, ObjectiveConfig, Precision, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.vocabulary import BOS_ID
 from nmt.errors import UserError
-from nmt.model import MODELS, ModelOutput, Transformer
+from nmt.model import MODELS, ModelOutput, Seq2Seq, Transformer, build_model
+from nmt.model.dropout import DropoutSource
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.loss import Losses, training_loss
 from nmt.training.update.objective import OBJECTIVES, LabelSmoothing, LossInput, build_objective
@@ -51,6 +53,14 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def options(name: str = "label_smoothing", rdrop: float = 0.0, **given: Any) -> TrainingConfig:
     objective = ObjectiveConfig(name, given)
     return TrainingConfig(objective=objective, rdrop=rdrop, precision=Precision.fp32)
+
+
+def stepped(network: Seq2Seq, update: int | None = None, **training: float) -> TrainingStep:
+    """A step that has the gradient of one micro-batch."""
+    step = TrainingStep(network.train(), replace(options(), **training), Ranks(0, 1, CPU))
+    step.begin(8.0, update)
+    step.add(BATCH, 0, seed=3)
+    return step
 
 
 def model(**changes: Any) -> Transformer:
@@ -92,6 +102,59 @@ def test_a_second_loss_adds_its_gradient_and_the_figures_are_those_of_the_first(
     assert added.counters.objective.item() == pytest.approx(plain.counters.objective.item() + term.item())
     assert torch.equal(added.counters.loss, plain.counters.loss)
     assert torch.equal(added.counters.teraflops, plain.counters.teraflops)
+
+
+@pytest.mark.parametrize("architecture", ["transformer", "rnn_attention"])
+def test_simcut_is_the_divergence_from_the_pair_with_embeddings_of_zero(architecture: str) -> None:
+    def network() -> Seq2Seq:
+        torch.manual_seed(1)
+        return build_model(replace(SHAPE, dropout=0.0, architecture=architecture), 11, 11)
+
+    step, plain = stepped(network(), simcut=3.0, simcut_rate=0.5), network()
+    drawn = DropoutSource()
+    drawn.seed(3)
+    kept, count = [], BATCH.num_target_tokens
+    for ids in (BATCH.source_ids, BATCH.target_in):
+        mask = drawn.mask(torch.Size((len(ids), 1)), 32768)
+        kept.append(torch.maximum(mask, (ids <= 2).to(mask)[:, None]))  # never a mark of an end
+        assert 0 < kept[-1].sum() < len(ids)
+    first = plain.logits(plain(BATCH))[:count].log_softmax(-1)
+    masks = iter(kept)
+    plain.target_embedding.register_forward_hook(lambda module, ids, x: x * next(masks))
+    second = plain.logits(plain(BATCH))[:count].log_softmax(-1)
+    target = BATCH.target_out[:count]
+    loss = F.cross_entropy(first, target, label_smoothing=0.1, reduction="sum")
+    objective = loss + 3.0 * (first.exp() * (first - second)).sum()
+    (8 * objective).backward()
+    for name, parameter in step.model.named_parameters():
+        torch.testing.assert_close(parameter.grad, plain.get_parameter(name).grad)
+    assert step.counters.objective.item() == pytest.approx(objective.item())
+    assert step.counters.loss.item() == pytest.approx(loss.item())
+
+
+@pytest.mark.parametrize("name", ["rdrop", "simcut"])
+def test_an_update_before_consistency_from_has_one_pass(name: str) -> None:
+    late: dict[str, float] = {name: 5.0, "consistency_from": 3}
+    for update, expected in ((2, {}), (3, {name: 5.0})):
+        step, other = stepped(model(), update, **late), stepped(model(), **expected)
+        assert torch.equal(step.parallel.extras, other.parallel.extras)
+        for one, two in zip(step.model.parameters(), other.model.parameters(), strict=True):
+            assert torch.equal(one.grad, two.grad)
+
+
+@pytest.mark.parametrize(
+    ("start", "update", "last", "passes"),
+    [(0, 2, 5, 6), (4, 0, 3, 3), (4, 1, 6, 8), (4, 3, 4, 2), (9, 0, 0, 0)],
+)
+def test_passes_of_several_updates(start: int, update: int, last: int, passes: int) -> None:
+    objective = build_objective(TrainingConfig(simcut=1.0, consistency_from=start))
+    assert objective.passes_after(update, last) == passes
+
+
+def test_simcut_needs_a_model_that_can_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transformer, "cuts_tokens", False)
+    with pytest.raises(UserError, match="training.simcut=3.0: model.architecture=transformer does not set"):
+        build_objective(TrainingConfig(simcut=3.0)).check(SHAPE)
 
 
 def test_attention_weights_are_those_of_a_search() -> None:
