@@ -122,14 +122,20 @@ class LeakedRule(Rule):
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """Enabled by `drop_leaked` if there is held-out text."""
+        """Enabled by `drop_leaked` if there is held-out text.
+
+        A corpus of the opposite direction has the references of a held-out set on its source side.
+        """
         if not config.drop_leaked or not setting.held_out:
             return None
-        return cls(
-            (text for part in setting.held_out for text in part.sources),
-            (text for part in setting.held_out for text in part.references),
-            setting.tags,
-        )
+        sources, targets = list[str](), list[str]()
+        for part in setting.held_out:
+            languages = part.target_lang, part.source_lang
+            is_reverse = languages == (setting.source_lang, setting.target_lang) != languages[::-1]
+            first, second = (targets, sources) if is_reverse else (sources, targets)
+            first += part.sources
+            second += part.references
+        return cls(sources, targets, setting.tags)
 
     def drops(self, source: str, target: str) -> bool:
         """Whether a side equals a held-out text, compared by `_comparison_key`."""

@@ -202,6 +202,21 @@ def test_a_tag_before_a_held_out_source_hides_nothing(held_out: str, line: str, 
 
 
 @pytest.mark.parametrize(
+    ("languages", "leaked"), [(("en", "de"), "forth"), (("de", "en"), "back"), (("de", "fr"), "forth")]
+)
+def test_a_corpus_of_the_opposite_direction_has_leaks_on_the_other_side(
+    languages: tuple[str, str], leaked: str
+) -> None:
+    split = HeldOut("test", ["A dog."], ["Ein Hund."], None, {}, None, "en", "de")
+    rules = build_rules(CleaningConfig(), split, languages=languages)
+    (rule,) = (rule for rule in rules if isinstance(rule, LeakedRule))
+    for source, target, direction in (("A dog.", "x", "forth"), ("x", "A dog.", "back")):
+        assert rule.drops(source, target) is (direction == leaked)
+    for source, target, direction in (("x", "Ein Hund.", "forth"), ("Ein Hund.", "x", "back")):
+        assert rule.drops(source, target) is (direction == leaked)
+
+
+@pytest.mark.parametrize(
     ("max_pieces", "lengths", "expected"),
     [
         (4, (4, 4), False),
