@@ -12,21 +12,14 @@ import sentencepiece as spm
 
 from nmt.config import DataConfig, Extension, TokenizerConfig
 from nmt.copying.strings import PLACEHOLDERS, VERSION, mask_pair
-from nmt.data.cache import Folders, cache_errors, cached_or_built, fingerprint
-from nmt.data.cleaning.clean_text import (
-    Texts,
-    clean_texts,
-    killed_workers,
-    report_of,
-    report_to_json,
-    shard_name,
-    write_repeats_across,
-)
-from nmt.data.cleaning.cleaner import CleaningReport, Rule, build_rules, rule_facts
+from nmt.data.cache import cache_errors, cached_or_built, fingerprint
+from nmt.data.cleaning.clean_text import killed_workers, report_of, report_to_json, shard_name
+from nmt.data.cleaning.cleaner import CleaningReport
 from nmt.data.corpora.columns import TextBlock
-from nmt.data.corpora.held_out import HeldOut, by_key, held_out_facts, is_given, read_sets
+from nmt.data.corpora.held_out import HeldOut, by_key, held_out_facts
 from nmt.data.corpora.mixture import mean_draws
 from nmt.data.corpora.sources import Source, check_tags, known_tags, open_sources, without_tag
+from nmt.data.preparation.cleaned import FORMAT, SHARD_PAIRS, CleanedText, check_not_empty, read_held_out_sets
 from nmt.data.preparation.encoding import Encoder, encoded_set, encoded_texts, encoder_fingerprint
 from nmt.data.preparation.evidence import evidence
 from nmt.data.preparation.given_vocabulary import given_vocabulary, has_many_bytes
@@ -37,15 +30,9 @@ from nmt.data.subwords import normalization
 from nmt.data.subwords.extension import extended
 from nmt.data.subwords.learning import num_characters, recommended_size, train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.errors import UserError
-from nmt.runtime.files import cache_folder, expanded
 from nmt.runtime.lazy import cached_property
-from nmt.runtime.machine import available_cores
 from nmt.runtime.streams import log, progress
 from nmt.runtime.workers import run_ordered
-
-FORMAT = 6  # of the cached data; with another number, all data are prepared again
-SHARD_PAIRS = 65_536  # raw pairs per shard, fewer if they are long
 
 
 @dataclass(frozen=True)
@@ -98,12 +85,12 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     """
     sources = open_sources(config)
     config, existing = given_vocabulary(config, sources)
-    valid = read_sets(config.valid, config, "data.valid")
-    test = read_sets(config.test, config, "data.test") if is_given(config.test) else {}
+    valid, test = read_held_out_sets(config)
     held_out = by_key("valid", valid) | by_key("test", test)
     check_tags(held_out, sources, known_tags(config.tokenizer.user_symbols, sources))
     warnings = [] if checked else evidence(sources, held_out)
-    stages = _Stages(config, sources, list(held_out.values()), existing, shard_pairs, checked)
+    cleaned = CleanedText(config, sources, list(held_out.values()), shard_pairs)
+    stages = _Stages(config, cleaned, existing, checked)
     with cache_errors():
         tokenizer, text = stages.tokenizer(), stages.text_facts()
         stores, reports, changed = zip(*stages.encoded(tokenizer), strict=True)
@@ -151,32 +138,18 @@ class _Stages:
     """The three stages of preparation. A stage runs the stage before it only if its own result is not cached.
 
     Attributes:
-        folders: the folders of the results.
+        text: the first stage.
         encoded_any: whether the text of any corpus was encoded.
     """
 
     def __init__(
-        self,
-        config: DataConfig,
-        sources: Sequence[Source],
-        held_out: Sequence[HeldOut],
-        existing: Tokenizer | None,
-        shard_pairs: int,
-        checked: bool,
+        self, config: DataConfig, text: CleanedText, existing: Tokenizer | None, checked: bool
     ) -> None:
-        self._config, self._sources = config, sources
-        self._existing, self._shard_pairs, self._checked = existing, shard_pairs, checked
-        self._workers = config.workers or available_cores()
+        self._config, self._existing, self._checked = config, existing, checked
+        self.text, self.folders, self._sources, self._tags = text, text.folders, text.sources, text.tags
+        self._text_fingerprints = text.fingerprints
         self.encoded_any = False
-        self.folders = Folders(expanded(config.cache_dir) if config.cache_dir else cache_folder())
-        tags = known_tags(config.tokenizer.user_symbols, sources)
-        self._rules = [
-            build_rules(source.cleaning, *held_out, languages=source.languages, tags=tags)
-            for source in sources
-        ]
-        self._text_fingerprints = list(map(self._text_fingerprint, sources, self._rules))
-        self._tags = tags
-        self._new_symbols = [tag for tag in tags if existing and tag not in existing.source_symbols]
+        self._new_symbols = [tag for tag in text.tags if existing and tag not in existing.source_symbols]
 
     @cached_property
     def tokenizer_options(self) -> TokenizerConfig:
@@ -192,7 +165,7 @@ class _Stages:
         joint, coverage = self._config.tokenizer.joint, self._config.tokenizer.character_coverage
 
         def build(part: Path) -> dict[str, Any]:
-            texts = self._nonempty_texts()
+            texts = self.text.nonempty_texts()
             sample = pairs_for_pieces(texts, self._config)
             return {
                 "pairs": sum(text.num_pairs for text in texts),
@@ -230,14 +203,14 @@ class _Stages:
             return existing is not None and extend is not Extension.never
 
         def build(part: Path) -> dict[str, Any]:
-            samples = [text.sample(normalization.SAMPLE_PAIRS) for text in self._nonempty_texts()]
+            samples = [text.sample(normalization.SAMPLE_PAIRS) for text in self.text.nonempty_texts()]
             return {"many": has_many_bytes(map(self._masked, samples), existing)}
 
         facts = [FORMAT, existing.fingerprint, self._text_fingerprints, *self._placeholder_facts]
         return bool(cached_or_built(self.folders.folder("bytes", fingerprint(facts)), build)["many"])
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        return self._masked(pairs_for_pieces(self._nonempty_texts(), self._config))
+        return self._masked(pairs_for_pieces(self.text.nonempty_texts(), self._config))
 
     def _masked(self, pairs: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         return (mask_pair(*pair)[:2] for pair in pairs) if self._config.placeholders else pairs
@@ -262,7 +235,7 @@ class _Stages:
         languages = [source.languages for source in self._sources]
 
         def build(part: Path) -> dict[str, Any]:
-            samples = samples_of(self._nonempty_texts(), self._config, NUM_LINES)
+            samples = samples_of(self.text.nonempty_texts(), self._config, NUM_LINES)
             langs, pairs = zip(
                 *((pair, one) for some, pair in zip(samples, languages, strict=True) for one in some),
                 strict=True,
@@ -278,62 +251,34 @@ class _Stages:
 
     def cleaned(self, stores: Sequence[Store]) -> Iterator[TextBlock]:
         """Yields the text of the pairs that are encoded, of each corpus with its store, without tags."""
-        return (block for pair in zip(self._texts, stores, strict=True) for block in encoded_texts(*pair))
+        return (block for pair in zip(self.text.texts, stores, strict=True) for block in encoded_texts(*pair))
 
     def fingerprint(self, tokenizer: Tokenizer) -> str:
         """Returns a fingerprint of the encoded pairs."""
         fingerprints = [self._ids_fingerprint(index, tokenizer) for index in range(len(self._sources))]
         return fingerprints[0] if len(fingerprints) == 1 else fingerprint(fingerprints)
 
-    @cached_property
-    def _texts(self) -> list[Texts]:
-        """The result of the first stage, which cleans each corpus, then finds duplicates across corpora."""
-        texts = []
-        for source, rules, name in zip(self._sources, self._rules, self._text_fingerprints, strict=True):
-            folder = self.folders.folder("text", name)
-            texts.append(
-                clean_texts(folder, source.corpus, rules, source.cleaning, self._shard_pairs, self._workers)
-            )
-        if any(self._repeats_file(index) for index in range(len(texts))):
-
-            def build(part: Path) -> dict[str, Any]:
-                paths = [part / shard_name(index) for index in range(len(texts))]
-                write_repeats_across(texts, [source.cleaning for source in self._sources], paths)
-                return {}
-
-            cached_or_built(self._repeats_folder, build)
-        return [
-            Texts(self.folders.folder("text", name), self._repeats_file(index))
-            for index, name in enumerate(self._text_fingerprints)
-        ]
-
-    def _nonempty_texts(self) -> list[Texts]:
-        """Returns the result of the first stage; raises `UserError` if no pairs of a corpus remain."""
-        for source, texts in zip(self._sources, self._texts, strict=True):
-            _check_not_empty(source, texts.report())
-        return self._texts
-
     def _encoded(self, index: int, tokenizer: Tokenizer) -> tuple[Store, CleaningReport, dict[str, Any]]:
         source = self._sources[index]
         key = [self._ids_fingerprint(index, tokenizer), encoder_fingerprint(tokenizer)]
         folder = self.folders.folder("ids", fingerprint(key))
-        text_folder = self.folders.folder("text", self._text_fingerprints[index])
-        repeats = self._repeats_file(index)
+        text_folder = self.text.folder(index)
+        repeats = self.text.repeats_file(index)
         setup = partial(Encoder, text_folder, repeats, self._tokenizer_folder, source.cleaning, source.tag)
         tables: list[str] = []
 
         def build(part: Path) -> dict[str, Any]:
-            texts = self._texts[index]
+            texts = self.text.texts[index]
             report = texts.report()
             paths = [part / shard_name(shard) for shard in range(texts.num_shards)]
             missing = [path for path in paths if not path.exists()]
             with progress(total=report.kept, unit="pairs", description="Encoding") as bar:
-                killed = killed_workers(self._workers)
-                for num_pairs in run_ordered(setup, missing, self._workers, *killed):
+                killed = killed_workers(self.text.workers)
+                for num_pairs in run_ordered(setup, missing, self.text.workers, *killed):
                     bar.update(num_pairs)
             for path in paths:
                 report = report.merge(report_of(Shard.open(path).facts))
-            _check_not_empty(source, report)
+            check_not_empty(source, report)
             self.encoded_any = True
             tables.append(f"{report.table()}\n{report.samples()}".rstrip())
             sample = texts.sample(normalization.SAMPLE_PAIRS)
@@ -344,7 +289,7 @@ class _Stages:
             }
 
         def repair(name: str) -> None:
-            _ = self._texts  # runs the first stage
+            _ = self.text.texts  # runs the first stage
             setup()(folder / name)
 
         facts = cached_or_built(folder, build, repair, checked=self._checked)
@@ -372,13 +317,6 @@ class _Stages:
         weights = [corpus.weight for corpus in self._config.train.corpora.values()]
         return [self._text_fingerprints, weights, self._config.temperature]
 
-    def _text_fingerprint(self, source: Source, rules: Sequence[Rule]) -> str:
-        """Returns a fingerprint of the cleaned text of a corpus, independent of other corpora."""
-        repeats = [
-            name for name in ("drop_duplicates", "drop_near_duplicates") if getattr(source.cleaning, name)
-        ]
-        return fingerprint([FORMAT, self._shard_pairs, source.corpus.facts, rule_facts(rules), repeats])
-
     def _ids_fingerprint(self, index: int, tokenizer: Tokenizer) -> str:
         source = self._sources[index]
         facts: list[Any] = [
@@ -386,31 +324,9 @@ class _Stages:
         ]  # fmt: skip
         if source.tag is not None:
             facts.append({"tag": source.tag})
-        if self._repeats_file(index):
+        if self.text.repeats_file(index):
             facts.append({"after": self._text_fingerprints[:index]})
         return fingerprint([*facts, *self._placeholder_facts])
-
-    @property
-    def _repeats_folder(self) -> Path:
-        return self.folders.folder("repeats", fingerprint([FORMAT, self._text_fingerprints]))
-
-    def _repeats_file(self, index: int) -> Path | None:
-        """Returns the file with the duplicates of a corpus across corpora, or None if it has no such file.
-
-        The first corpus has none, and neither does a corpus that retains duplicates and near-duplicates.
-        """
-        cleaning = self._sources[index].cleaning
-        if not index or not (cleaning.drop_duplicates or cleaning.drop_near_duplicates):
-            return None
-        return self._repeats_folder / shard_name(index)
-
-
-def _check_not_empty(source: Source, report: CleaningReport) -> None:
-    if not report.kept:
-        table = "; ".join(" ".join(line.split()) for line in report.table().splitlines())
-        key = source.corpus.key
-        fix = report.hint or "Check data.cleaning."
-        raise UserError(f"{key}: no pairs remain after cleaning ({table}). {fix}")
 
 
 def _train_facts(
