@@ -102,17 +102,19 @@ def write_results(
     file_sum(folder / CARD, flush=True)
 
 
-def load_bundle(path: str | Path) -> Bundle:
+def load_bundle(path: str | Path, key: str = "model_dir") -> Bundle:
     """Reads a model: a model folder, a run folder that holds one, a checkpoint, or `hf://owner/name`.
+
+    `key` is the option that named it, for messages.
 
     Raises:
         UserError: the folder is not a model folder, or is damaged; the checksum of a file is not the one in
             `SHA256SUMS`; the model needs a plugin that was not imported; as for `model_folders`.
     """
     if is_hub_name(path):
-        path = pinned(str(path))
-        log.info("model_dir=%s", path)
-    folder = find_model_folder(path)
+        path = pinned(str(path), key)
+        log.info("%s=%s", key, path)
+    folder = find_model_folder(path, key)
     config = read_config(config_file(folder))
     tokenizer = Tokenizer.load(pieces_folder(folder))
     results = read_results(folder)
@@ -138,17 +140,17 @@ def _require_size(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> No
         )
 
 
-def load_bundles(paths: Sequence[str]) -> list[Bundle]:
+def load_bundles(paths: Sequence[str], key: str = "model_dir") -> list[Bundle]:
     """Reads the models of an ensemble, one or more as for `load_bundle`.
 
     Raises:
         UserError: a folder is not a model folder or is damaged, or the vocabularies differ.
     """
-    bundles = [load_bundle(path) for path in paths]
+    bundles = [load_bundle(path, key) for path in paths]
     for path, bundle in zip(paths, bundles, strict=True):
         if bundle.tokenizer.fingerprint != bundles[0].tokenizer.fingerprint:
             raise UserError(
-                f"model_dir=[{','.join(paths)}]: models that translate together must have the same "
+                f"{key}=[{','.join(paths)}]: models that translate together must have the same "
                 f"vocabulary, but that of {path} differs from that of {paths[0]}. Train it with "
                 f"data.tokenizer.path={paths[0]}."
             )

@@ -37,6 +37,9 @@ from nmt.config.model import Tie as Tie
 from nmt.config.serving import LimitsConfig as LimitsConfig
 from nmt.config.serving import ServeConfig as ServeConfig
 from nmt.config.storage import typed_options as typed_options
+from nmt.config.synthetic import DistillationConfig as DistillationConfig
+from nmt.config.synthetic import MonolingualConfig as MonolingualConfig
+from nmt.config.synthetic import SyntheticConfig as SyntheticConfig
 from nmt.config.training import Average as Average
 from nmt.config.training import AveragingConfig as AveragingConfig
 from nmt.config.training import Exchange as Exchange

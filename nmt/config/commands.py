@@ -13,6 +13,7 @@ from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
 from nmt.config.model import ModelConfig
 from nmt.config.schema import path_field, registered_name
+from nmt.config.synthetic import DistillationConfig
 from nmt.config.training import NO_AVERAGE_OF_MODELS, TrainingConfig
 from nmt.errors import UserError
 
@@ -75,6 +76,11 @@ class TrainConfig(Section, refused=disabled.REFUSED_IN_TRAINING, unused=disabled
     start_from: str | None = path_field("folder", None, alternative=NO_AVERAGE_OF_MODELS)
     """Warm start: a model folder, a run folder, a checkpoint or `hf://OWNER/NAME`. Training begins with its
     weights and its vocabulary."""
+    teacher: Any = path_field("folder", None, several=True)
+    """Model folder, run folder, checkpoint or `hf://OWNER/NAME`; a list, `[DIR,DIR]`, is an ensemble. It
+    translates the training sources, and the model also learns from these translations. See
+    docs/more_data.md."""
+    distillation: DistillationConfig = field(default_factory=DistillationConfig)
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.encodings]`. They register architectures,
     positional encodings, schedules, optimizers, search processors, cleaning rules and metrics. See
@@ -95,6 +101,9 @@ class TrainConfig(Section, refused=disabled.REFUSED_IN_TRAINING, unused=disabled
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        folders("teacher", self.teacher)
+        folders("distillation.reverse", self.distillation.reverse)
+        folders("data.monolingual.reverse", self.data.monolingual.reverse)
         check_licence(self.licence)
         name, sets = self.training.criterion_set, self.data.valid.sets
         if name is not None and name not in sets:

@@ -11,6 +11,7 @@ from typing import Any
 from nmt.config.checks import MANY, PROCESSES, Section, above, auto_or, between, bounded, check, shortened
 from nmt.config.schema import by_side, path_field
 from nmt.config.storage import from_plain, to_plain
+from nmt.config.synthetic import MonolingualConfig
 from nmt.errors import UserError
 
 _SET_NAME = re.compile(r"[^\W_][\w-]{0,59}")
@@ -292,6 +293,7 @@ class DataConfig(Section, key="data."):
     train: TrainSplitConfig = field(default_factory=TrainSplitConfig)
     valid: SplitConfig = field(default_factory=SplitConfig)
     test: SplitConfig = field(default_factory=SplitConfig)
+    monolingual: MonolingualConfig = field(default_factory=MonolingualConfig)
     source_key: str = "source"
     """Column or key of the source side in tables. `1`: the first column of a TSV or CSV file without a
     header."""

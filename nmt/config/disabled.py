@@ -150,8 +150,18 @@ UNUSED_IN_TRAINING = (
         "has no effect without start_from or data.tokenizer.path.",
     ),
     Disabled(
+        "distillation.decoding distillation.keep distillation.weight distillation.tag distillation.reverse",
+        lambda config: config.teacher is None,
+        "has no effect without teacher.",
+    ),
+    Disabled(
+        "data.monolingual.decoding data.monolingual.keep data.monolingual.weight data.monolingual.reverse",
+        lambda config: config.data.monolingual.target is None,
+        "has no effect without data.monolingual.target.",
+    ),
+    Disabled(
         "data.temperature",
-        lambda config: not config.data.train.corpora,
+        lambda config: not (config.data.train.corpora or config.teacher or config.data.monolingual.target),
         "has no effect on one corpus. It is for data.train.corpora.",
     ),
     Disabled(

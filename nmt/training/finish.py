@@ -65,7 +65,7 @@ def finish(
     _log_selection(selection, config)
     _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints, ranks)
 
-    searcher = SharedSearcher(model, prepared.tokenizer, config.decoding.for_segments(), ranks)
+    searcher = SharedSearcher([model], prepared.tokenizer, config.decoding.for_segments(), ranks)
     known = selection.best.hypotheses
     results: dict[str, Any] = _scores(searcher, config, prepared, folder, ranks, valid=known)
     if ranks.is_main:
@@ -76,7 +76,8 @@ def finish(
     if config.start_from is not None:
         if ranks.share(ranks.is_main and _start_is_unchanged(config, start)):
             decoding = config.decoding.for_segments()
-            before = SharedSearcher(initial_model(config, prepared), prepared.tokenizer, decoding, ranks)
+            first = [initial_model(config, prepared)]
+            before = SharedSearcher(first, prepared.tokenizer, decoding, ranks)
             results["before"] = _scores(before, config, prepared, folder, ranks, name="before")
         else:
             log.warning(

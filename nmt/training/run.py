@@ -54,6 +54,8 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.processes.requirements import require_threads
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
+from nmt.training.stages.plan import reports_in_words, run_stages, with_stages
+from nmt.training.stages.translating import help_to_translate
 from nmt.training.state.recovery import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.warm_start import (
@@ -156,7 +158,6 @@ def _run_joined(config: TrainConfig, *, parent_reports: bool) -> TrainResult | N
     try:
         with watched(ranks, logs=not parent_reports):
             result = run_rank(config, ranks)
-            ranks.share(None)  # the others leave when rank 0 is done
             ranks.leave()
             return result
     except UserError as error:
@@ -166,7 +167,7 @@ def _run_joined(config: TrainConfig, *, parent_reports: bool) -> TrainResult | N
 def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
     """Runs in one rank. Rank 0 does everything that is done once: it prepares the data, saves and logs.
 
-    The options of rank 0 hold.
+    The options of rank 0 hold. The other ranks do the tasks that it shares, until there is none left.
 
     Returns:
         The result; None in all ranks but the first.
@@ -175,16 +176,28 @@ def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
         UserError: as `run`.
         Stopped: as `run`.
     """
+    if ranks.is_main:
+        result = _run_main(config, ranks)
+        ranks.share(None)
+        return result
+    while (task := ranks.share(None)) is not None:
+        config_text, *arguments = task
+        config = from_yaml(TrainConfig, config_text, "the first process's options")
+        set_up_machine(config, ranks.on_this_machine)
+        if len(arguments) == 1:
+            help_to_translate(ranks, *arguments)
+        else:
+            _follow(ranks, config, *arguments)
+    return None
+
+
+def _run_main(config: TrainConfig, ranks: Ranks) -> TrainResult:
+    """Runs in rank 0, with all ranks."""
     folder = RunFolder(Path(config.run_dir))
-    if not ranks.is_main:
-        if (shared := ranks.share(None)) is not None:
-            _follow(ranks, *shared)
-        return None
     config = with_choices(with_former_split(config, folder), folder, ranks.world)
     set_up_machine(config, ranks.on_this_machine)
-    config, prepared = _checked_and_prepared(config, folder, ranks.on_this_machine)
+    config, prepared = _checked_and_prepared(config, folder, ranks)
     if config.prepare_only:
-        ranks.share(None)
         return _prepared_only(config, prepared, folder)
     start = start_fingerprint(config)  # now: the training may take longer than the folder exists
     with folder.claimed(config, open_checkpoints(config, prepared, folder, start).require_same):
@@ -194,20 +207,18 @@ def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
             ranks.share((to_yaml(config), prepared.fingerprint, start))
             results = _train_and_finish(config, prepared, ranks, start)
         else:
-            ranks.share(None)
             option = results["training"]["ended"].split("=")[0]
             more = "" if option in fixed_options(config) else f"; a larger {option} resumes it"
             log.info("%s: training is done already%s", folder.path, more)
-        return TrainResult(folder.path, folder.model, results, results_text(config, results, folder))
+        text = "\n".join([*reports_in_words(results["data"]), results_text(config, results, folder)])
+        return TrainResult(folder.path, folder.model, results, text)
 
 
-def _follow(ranks: Ranks, config_text: str, fingerprint: str, start: str | None) -> None:
+def _follow(ranks: Ranks, config: TrainConfig, fingerprint: str, start: str | None) -> None:
     """Trains and finishes with rank 0, with its options.
 
     The data are prepared again if this machine does not share the cache of rank 0.
     """
-    config = from_yaml(TrainConfig, config_text, "the first process's options")
-    set_up_machine(config, ranks.on_this_machine)
     prepared = prepare(
         data_to_prepare(config), checked=os.environ.get("GROUP_RANK") == "0"
     )  # as rank 0, on its machine
@@ -279,12 +290,11 @@ def set_up_machine(config: TrainConfig, processes: int) -> None:
 
 
 def _checked_and_prepared(
-    config: TrainConfig, folder: RunFolder, processes: int
+    config: TrainConfig, folder: RunFolder, ranks: Ranks
 ) -> tuple[TrainConfig, Prepared]:
-    """Checks the options, prepares the data, and resolves each `auto` that depends on the data.
-
-    `processes` train on this machine.
-    """
+    """Checks the options, prepares the data, and resolves each `auto` that depends on the data."""
+    processes, given = ranks.on_this_machine, config.data
+    config = with_stages(config)
     plugins, origin = folder.plugins(), f"The run in {folder.path} was started"
     if not plugins and config.start_from is not None:
         plugins, origin = start_plugins(config), f"The model in {config.start_from} was trained"
@@ -300,7 +310,7 @@ def _checked_and_prepared(
     if config.cleaned_pairs is not None:
         for path in paths_of_cleaned_pairs(config.data, config.cleaned_pairs):
             require_writable(path, "cleaned_pairs")
-            if path.exists() and any(path.samefile(file) for file in files_of(config.data)):
+            if path.exists() and any(path.samefile(file) for file in files_of(given)):
                 raise UserError(f"cleaned_pairs: {path} is a file of the data. Give another name.")
     if not config.prepare_only:
         # Checked before the data are prepared, which may take long, and before the first validation.
@@ -310,7 +320,10 @@ def _checked_and_prepared(
         check_frozen(config)
         metrics_for(config.data.target_lang, config.evaluation, keys)
         warn_of_words("data.target_lang", config.data.target_lang, keys)
+    reports = run_stages(config, given, ranks, _run_main)
     prepared = prepare(data_to_prepare(config))
+    if reports:
+        prepared = replace(prepared, report={**prepared.report, "stages": reports})
     config = with_tokenizer_options(config, vocab_size=prepared.vocab_size)
     if config.data.tokenizer.path is not None and config.data.tokenizer.extend is Extension.auto:
         chosen = Extension.always if prepared.is_extended else Extension.never
@@ -366,7 +379,8 @@ def check_languages(data: DataConfig) -> None:
 
 def _prepared_only(config: TrainConfig, prepared: Prepared, folder: RunFolder) -> TrainResult:
     write_data_report(prepared, folder.path)
-    text = f"{prepared.train.num_pairs:,} training pairs prepared"
+    pairs = f"{prepared.train.num_pairs:,} training pairs prepared"
+    text = "\n".join([*reports_in_words(prepared.report), pairs])
     if config.cleaned_pairs is not None:
         write_cleaned_pairs(prepared, config.data, config.cleaned_pairs)
     return TrainResult(folder.path, None, {"data": prepared.report}, text)

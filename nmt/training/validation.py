@@ -56,7 +56,7 @@ class SharedSearcher(TorchSearcher):
 
     def __init__(
         self,
-        model: Seq2Seq,
+        models: Sequence[Seq2Seq],
         tokenizer: Tokenizer,
         config: DecodingConfig,
         ranks: Ranks,
@@ -69,7 +69,7 @@ class SharedSearcher(TorchSearcher):
             config = with_fixed_limits(config, ranks.device)
         if ranks.world > 1:  # by default, the batches on a CPU depend on its threads
             config = replace(config, max_sentences=config.sentences_per_batch)
-        super().__init__([model], tokenizer, config, device=ranks.device, precision=precision)
+        super().__init__(models, tokenizer, config, device=ranks.device, precision=precision)
         self._ranks, self._stop = ranks, stop
 
     def run(
@@ -232,7 +232,7 @@ class Validator:
         """
         config, precision = self._config.decoding.for_segments(), self._precision
         searcher = SharedSearcher(
-            *(self._model, self._tokenizer, config, self._ranks), precision=precision, fixed=True, stop=stop
+            *([self._model], self._tokenizer, config, self._ranks), precision=precision, fixed=True, stop=stop
         )
         translator = Translator(searcher, self._tokenizer, facts=self._facts)
         return translated_sets(translator, self._sets, advance)

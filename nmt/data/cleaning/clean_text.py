@@ -89,6 +89,13 @@ class Texts:
         source, target = self.sides(shard, rows)
         return source.lines(), target.lines()
 
+    def blocks(self, size: int) -> Iterator[TextBlock]:
+        """Yields all pairs in corpus order, in blocks of at most `size` pairs. Duplicates are skipped."""
+        for shard in range(self.num_shards):
+            rows = self.rows(shard)
+            for start in range(0, len(rows), size):
+                yield self.pairs(shard, rows[start : start + size])
+
     def sample(self, size: int) -> Iterator[tuple[str, str]]:
         """Yields a uniform sample of `size` pairs in corpus order, or all pairs if there are fewer.
 

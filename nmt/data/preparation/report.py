@@ -109,6 +109,7 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
         "source": {"lang": _languages(facts, "source_lang"), **source},
         "target": {"lang": _languages(facts, "target_lang"), **target},
         "normalization": facts["normalization"],
+        "stages": facts.get("stages", {}),
         "ratios": {"edges": ratio_edges(), "counts": counts.ratio_counts.tolist()},
         "sample": list(kept_pairs(prepared.train, tokenizer, corpora)),
         "vocabularies": _vocabularies(counts, tokenizer),

@@ -77,6 +77,7 @@ _CHOSEN = ("data.max_tokens", "data.tokenizer.vocab_size", "training.precision")
 
 _FILES = re.compile(
     r"data\.(hub\.path|(train|valid|test)\.((sets|corpora)\.[^.]+\.)?(source|target|path|groups))"
+    r"|teacher|distillation\.reverse|data\.monolingual\.(target|reverse)"
 )
 _MODELS = frozenset({"start_from", "data.tokenizer.path"})
 
@@ -97,6 +98,7 @@ class RunFolder:
         self.profile = path / "profile"
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
+        self.stages = path / "stages"
 
     def hypotheses(self, split: str) -> Path:
         """Returns the file of the translations of `valid`, `test` or a set of these, such as `test.news`."""

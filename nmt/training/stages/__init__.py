@@ -1,0 +1,1 @@
+"""The stages of a run before its training, in which models write training text."""
