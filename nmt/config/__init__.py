@@ -7,6 +7,7 @@ from nmt.config.commands import Resume as Resume
 from nmt.config.commands import TrainConfig as TrainConfig
 from nmt.config.commands import TranslateConfig as TranslateConfig
 from nmt.config.commands import folders as folders
+from nmt.config.data import AugmentationConfig as AugmentationConfig
 from nmt.config.data import CleaningConfig as CleaningConfig
 from nmt.config.data import CorpusConfig as CorpusConfig
 from nmt.config.data import DataConfig as DataConfig

@@ -280,6 +280,34 @@ class SamplingConfig(Section, key="data.sampling."):
 
 
 @dataclass
+class AugmentationConfig(Section, key="data.augmentation."):
+    """Changes of training pairs, at random in each epoch, so that a model translates text as it is typed."""
+
+    capitals: float = bounded(0.0, between(0, 1))
+    """Fraction of the pairs in capitals, on both sides. Only for sources in a script with case."""
+    titles: float = bounded(0.0, between(0, 1))
+    """Fraction of the sources with a capital at each word; the target is a title of its language. Only for
+    sources in a script with case."""
+    unpunctuated: float = bounded(0.0, between(0, 1))
+    """Fraction of the sources without the punctuation at their end. The target retains its own."""
+    typos: float = bounded(0.0, between(0, 1))
+    """Fraction of the sources with one to three typos, in words of at least four letters."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.capitals + self.titles > 1:
+            raise UserError(
+                f"data.augmentation.titles={self.titles}: exceeds 1 with capitals={self.capitals}. Lower one "
+                "of them."
+            )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any pair may be changed."""
+        return max(self.capitals, self.titles, self.unpunctuated, self.typos) > 0.0
+
+
+@dataclass
 class DataConfig(Section, key="data."):
     """Names, languages, batches and preparation of the data."""
 
@@ -313,6 +341,7 @@ class DataConfig(Section, key="data."):
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     concatenate: float = bounded(0.0, between(0, 1))
     """Fraction of the training pairs that are appended to another pair of their corpus, at random in each
     epoch, while the result has at most `cleaning.max_pieces` pieces. It teaches longer sentences."""
@@ -361,13 +390,14 @@ class DataConfig(Section, key="data."):
             parts |= {f"{key}.sets.{name}": options for name, options in split.sets.items()}
         return parts
 
+    def corpus_languages(self) -> list[tuple[str, str]]:
+        """Returns the languages (source, target) of each training corpus."""
+        corpora = self.train.corpora.values() or [CorpusConfig()]
+        return [(one.source_lang or self.source_lang, one.target_lang or self.target_lang) for one in corpora]
+
     def language_pairs(self) -> list[tuple[str, str]]:
         """Returns the pairs (source, target) of languages of a model trained on these data, each once."""
-        pairs = [
-            (corpus.source_lang or self.source_lang, corpus.target_lang or self.target_lang)
-            for corpus in self.train.corpora.values()
-        ]
-        return list(dict.fromkeys([(self.source_lang, self.target_lang), *pairs]))
+        return list(dict.fromkeys([(self.source_lang, self.target_lang), *self.corpus_languages()]))
 
     def tag_langs(self) -> dict[str, str]:
         """Returns the target language of each tag whose training corpora have the same one."""

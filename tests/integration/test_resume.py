@@ -58,11 +58,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "schedule": ScheduleConfig(name="constant", peak=0.02, warmup_updates=0),
         "ema": 0.5,
     },
-    "bf16, Muon, SimCut late, pieces sampled, pairs concatenated, placeholders inserted": {
+    "bf16, Muon, SimCut late, pairs augmented, sampled, concatenated, placeholders inserted": {
         "precision": Precision.bf16,
         "optimizer": OptimizerConfig(name="muon"),
         "sampling": 0.3,
         "concatenate": 0.5,
+        "typos": 0.4,
         "placeholders": True,
         "max_tokens": 256,
         "simcut": 3.0,
@@ -183,7 +184,7 @@ def test_processes_that_make_batches_come_and_go(
     data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loader processes do not change the result, and a run that started with them resumes without them."""
-    name = "bf16, Muon, SimCut late, pieces sampled, pairs concatenated, placeholders inserted"
+    name = "bf16, Muon, SimCut late, pairs augmented, sampled, concatenated, placeholders inserted"
     alone = toy_config(data, tmp_path / "run", **SETTINGS[name])
     helped = replace(alone, data=replace(alone.data, loaders=2))
     with monkeypatch.context() as patch:

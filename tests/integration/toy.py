@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 from nmt.config import (
+    AugmentationConfig,
     DataConfig,
     DecodingConfig,
     ModelConfig,
@@ -45,6 +46,7 @@ def toy_config(
     max_tokens: int = 512,
     sampling: float = 0.0,
     concatenate: float = 0.0,
+    typos: float = 0.0,
     placeholders: bool = False,
     **training: object,
 ) -> TrainConfig:
@@ -73,6 +75,7 @@ def toy_config(
             tokenizer=TokenizerConfig(vocab_size=424 if placeholders else 360),
             sampling=SamplingConfig(alpha=sampling),
             concatenate=concatenate,
+            augmentation=AugmentationConfig(capitals=typos / 2, typos=typos),
             placeholders=placeholders,
             max_tokens=max_tokens,
             block_pairs=300,

@@ -1,4 +1,4 @@
-"""Blocks of pairs: parts of an epoch, sampled, concatenated and packed at once.
+"""Blocks of pairs: parts of an epoch, augmented, sampled, concatenated and packed at once.
 
 A block depends only on its place. Pairs are concatenated as in Varis & Bojar 2021, section 5.
 
@@ -15,6 +15,7 @@ import numpy as np
 from nmt.config import DataConfig
 from nmt.copying.correspondence import SAMPLE_PAIRS, Pieces
 from nmt.copying.insertion import Inserter, count_placeholders, drawn_steps, renumbered
+from nmt.data.batches.augmentation import Augmenter
 from nmt.data.corpora.mixture import Mixture
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Store
@@ -27,7 +28,7 @@ from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log
 
 # Streams of random numbers at a place; corpora.mixture uses 0 and 4.
-_BATCHES, _SOURCE, _TARGET, _CHAINS, _INSERTED, _STEPS = 1, 2, 3, 5, 6, 7
+_BATCHES, _SOURCE, _TARGET, _CHAINS, _INSERTED, _STEPS, _AUGMENTED = 1, 2, 3, 5, 6, 7, 8
 _LEXICON_SEED = 1  # of the pairs in which the lexicon of the inserter is counted
 
 
@@ -72,11 +73,12 @@ class Plan:
     def __init__(self, store: Store, data: DataConfig, seed: int, tokenizer: Tokenizer) -> None:
         self._store, self._seed, self._block_pairs = store, seed, data.block_pairs
         self._max_target, self._max_source = budgets(data)
-        # Pieces of a pair that sampling, placeholders or concatenation make longer; EOS not counted.
+        # Pieces of a pair that becomes longer; EOS not counted.
         self._limits = (
             min(most_pieces(data), self._max_source - 1),
             min(most_pieces(data), self._max_target - 1),
         )
+        self._augmenter = Augmenter(tokenizer, data) if data.augmentation.is_on else None
         self._samplers = _samplers(tokenizer, data.sampling.alpha) if data.sampling.alpha > 0.0 else None
         self._mixture = Mixture.of(store.sizes, data)
         self._concatenate = data.concatenate
@@ -113,7 +115,15 @@ class Plan:
         start = block * self._block_pairs
         stop = min(start + self._block_pairs, self._mixture.num_draws(epoch))
         drawn = self._mixture.rows(self._seed, epoch, start, stop)
-        source, target = self._sampled(*self._store.take(drawn), epoch, block)
+        source, target = self._store.take(drawn)
+        if self._augmenter is not None:
+            corpora, seed = self._mixture.corpora_of(drawn), mix(self._seed, _AUGMENTED, epoch, block)
+            new = self._augmenter.augmented(source, target, corpora, seed)
+            source, target = self._fitting((source, target), new)
+        if self._samplers is not None:
+            new_source = self._samplers[0].resegment(source, mix(self._seed, _SOURCE, epoch, block))
+            new_target = self._samplers[1].resegment(target, mix(self._seed, _TARGET, epoch, block))
+            source, target = self._fitting((source, target), (new_source, new_target))
         rows = Side(drawn, np.arange(len(drawn) + 1))
         if self._inserter is not None:
             source, target = self._inserted(self._inserter, drawn, source, target, epoch, block)
@@ -164,19 +174,15 @@ class Plan:
             concatenated(target, members),
         )
 
-    def _sampled(self, source: Side, target: Side, epoch: int, block: int) -> tuple[Side, Side]:
-        """Samples new segmentations. A pair that then exceeds a limit retains its old segmentation."""
-        if self._samplers is None:
-            return source, target
-        new_source = self._samplers[0].resegment(source, mix(self._seed, _SOURCE, epoch, block))
-        new_target = self._samplers[1].resegment(target, mix(self._seed, _TARGET, epoch, block))
-        sizes = new_source.lengths(), new_target.lengths()
-        fits = (sizes[0] <= self._limits[0]) & (sizes[1] <= self._limits[1])
+    def _fitting(self, old: tuple[Side, Side], new: tuple[Side, Side]) -> tuple[Side, Side]:
+        """Returns the new pairs; a pair that exceeds a limit or has an empty side there is the old one."""
+        fits = np.ones(len(old[0]), np.bool_)
+        for side, limit in zip(new, self._limits, strict=True):
+            sizes = side.lengths()
+            fits &= (sizes > 0) & (sizes <= limit)
         rows = np.arange(len(fits)) + np.where(fits, len(fits), 0)
-        return (
-            Side.concatenated([source, new_source]).take(rows),
-            Side.concatenated([target, new_target]).take(rows),
-        )
+        source, target = (Side.concatenated(sides).take(rows) for sides in zip(old, new, strict=True))
+        return source, target
 
 
 def missing_place_message(epoch: int, block: int, batch: int = 0) -> str:

@@ -54,9 +54,9 @@ class BatchStream:
 
     Args:
         store: training pairs.
-        data: budgets, block size and sampling.
+        data: budgets, block size, augmentation and sampling.
         seed: seed of the run.
-        tokenizer: tokenizer of the pairs, for sampling.
+        tokenizer: tokenizer of the pairs, for augmentation and sampling.
         start: place of the first batch.
         pick: whether to return the batch of a given number, counted from 0 at the start of the stream. Other
             batches are returned as None, at almost no cost.
@@ -128,12 +128,13 @@ def num_loaders(data: DataConfig, *, gpu: bool, world: int, cores: int) -> int:
     needs about 600,000 target tokens per second, and its process is busy launching kernels, which a thread
     that makes blocks interrupts: a launch then waits for up to 5 ms. Every rank makes all blocks of an epoch.
     A core makes blocks of at least 7,000,000 tokens per second, so a process is enough for a few GPUs. With
-    subword sampling it makes 500,000 to 1,000,000 tokens per second. `cores` are those of the machine per
-    rank on it.
+    subword sampling it makes 500,000 to 1,000,000 tokens per second; with augmentation of some pairs, about
+    as many. `cores` are those of the machine per rank on it.
     """
     if data.loaders != "auto":
         return int(data.loaders)
-    wanted = 1 + world if data.sampling.alpha > 0.0 else -(-world // 8)
+    is_slow = data.sampling.alpha > 0.0 or data.augmentation.is_on
+    wanted = 1 + world if is_slow else -(-world // 8)
     return max(0, min(wanted, cores - 1)) if gpu else 0
 
 

@@ -140,6 +140,9 @@ class SentencePieceVocabulary(Vocabulary):
         self._blank = space if self._is_lossless and space != UNK_ID else None
         self._words = Words(self._encode_words, processor.vocab_size(), self._blank)
 
+    def __reduce__(self) -> tuple[type[SentencePieceVocabulary], tuple[bytes]]:
+        return SentencePieceVocabulary, (self.model,)
+
     @cached_property
     def names(self) -> Sequence[str]:
         """See `Vocabulary.names`."""
@@ -223,7 +226,7 @@ class MarianVocabulary(Vocabulary):
 
     def __init__(self, model: bytes, names: Sequence[str], special_in_text: bool = True) -> None:
         super().__init__(model)
-        self._names = list(names)
+        self._names, self._special_in_text = list(names), special_in_text
         # Not the piece bos, which begins a translation: Marian does not have it.
         self._special = {names[id]: id for id in (PAD_ID, EOS_ID, UNK_ID)}
         self._ids = {name: id for id, name in enumerate(names) if id >= NUM_SPECIAL}
@@ -236,6 +239,9 @@ class MarianVocabulary(Vocabulary):
         longest_first = sorted(self._special, key=len, reverse=True)
         names_in_text = "|".join(map(re.escape, longest_first)) if special_in_text else "(?!)"
         self._special_names = re.compile(f"({names_in_text})")
+
+    def __reduce__(self) -> tuple[type[MarianVocabulary], tuple[bytes, Sequence[str], bool]]:
+        return MarianVocabulary, (self.model, self._names, self._special_in_text)
 
     @property
     def names(self) -> Sequence[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nmt.config import (
+    AugmentationConfig,
     CleaningConfig,
     CorpusConfig,
     DataConfig,
@@ -72,6 +73,12 @@ def corpora(**options: Any) -> dict[str, object]:
         ),
         (TokenizerConfig, {"character_coverage": 0.5}, "data.tokenizer.character_coverage=0.5"),
         (SamplingConfig, {"alpha": 1.5}, "data.sampling.alpha=1.5: must be between 0 and 1"),
+        (AugmentationConfig, {"typos": -0.1}, "data.augmentation.typos=-0.1: must be between 0 and 1"),
+        (
+            AugmentationConfig,
+            {"capitals": 0.6, "titles": 0.5},
+            "data.augmentation.titles=0.5: exceeds 1 with capitals=0.6. Lower one of them.",
+        ),
         (ModelConfig, {"heads": 7}, "model.d_model=512: must be a multiple of model.heads=7"),
         (ModelConfig, {"heads": 7, "key_width": 8}, "model.d_model=512: must be a multiple of model.heads=7"),
         (ModelConfig, {"key_width": 0}, "model.key_width=0: must be between 1 and 100,000"),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nmt.config import (
+    AugmentationConfig,
     CleaningConfig,
     DataConfig,
     OptimizerConfig,
@@ -78,8 +79,14 @@ def lengths(batch: Batch) -> tuple[list[int], list[int]]:
             options(32, sampling=SamplingConfig(alpha=0.1), cleaning=CleaningConfig(max_pieces=15)),
             [([16, 16], [16, 16]), ([16, 16, 16], [1, 15, 16])],
         ),
+        # Augmentation may leave one piece of any sentence.
+        (
+            [(9, 7), (4, 3)],
+            options(16, augmentation=AugmentationConfig(typos=0.1), cleaning=CleaningConfig(max_pieces=15)),
+            [([16], [16]), ([8, 16], [1, 15]), ([2] * 7 + [10], [2] * 8)],
+        ),
     ],
-    ids=range(3),
+    ids=range(4),
 )
 def test_longest_and_most(
     sizes: list[tuple[int, int]], data: DataConfig, expected: list[tuple[list[int], list[int]]]
@@ -88,7 +95,13 @@ def test_longest_and_most(
 
 
 @pytest.mark.parametrize(
-    ("more", "longest"), [({}, 8), ({"concatenate": 0.5}, 21), ({"placeholders": True}, 21)]
+    ("more", "longest"),
+    [
+        ({}, 8),
+        ({"concatenate": 0.5}, 21),
+        ({"placeholders": True}, 21),
+        ({"augmentation": AugmentationConfig(capitals=0.1)}, 21),
+    ],
 )
 def test_what_may_make_a_pair_longer(more: dict[str, Any], longest: int) -> None:
     data = options(60, cleaning=CleaningConfig(max_pieces=20), **more)

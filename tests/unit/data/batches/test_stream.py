@@ -24,6 +24,7 @@ from toy_corpus import learnt, toy_pairs
 from waiting import prefetch_threads, wait_until
 
 from nmt.config import (
+    AugmentationConfig,
     CleaningConfig,
     CorpusConfig,
     DataConfig,
@@ -131,9 +132,11 @@ def two_corpora() -> Store:
     return Store.joined([store(70), store(33)])
 
 
+AUGMENTED = AugmentationConfig(capitals=0.2, titles=0.2, unpunctuated=0.5, typos=0.5)
 RESUMED = [
     *(options(sampling=SamplingConfig(alpha=alpha), concatenate=concatenate)
       for alpha, concatenate in ((0.0, 0.0), (0.2, 0.0), (0.0, 0.5), (0.2, 0.5))),
+    options(augmentation=AUGMENTED, sampling=SamplingConfig(alpha=0.2), concatenate=0.5),
     *map(mixed, ([1.0, 2.0], [0.5, 3.0], [0.001, 0.002])),
 ]  # fmt: skip
 
@@ -177,9 +180,10 @@ def test_cursor_names_the_next_batch() -> None:
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_share_the_batches(world: int) -> None:
-    whole = first(30, options(), Cursor())
+    data = options(augmentation=AUGMENTED)
+    whole = first(30, data, Cursor())
     for rank in range(world):
-        stream = BatchStream(store(), options(), 1, tokenizer(), pick=lambda i, r=rank: i % world == r)
+        stream = BatchStream(store(), data, 1, tokenizer(), pick=lambda i, r=rank: i % world == r)
         for number, (batch, cursor) in enumerate(itertools.islice(stream, 30)):
             assert cursor == whole[number][1]
             assert (batch is None) == (number % world != rank)
@@ -302,8 +306,8 @@ def test_as_many_batches_are_made_ahead_whatever_the_number_of_processes(blocks_
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_processes_make_the_very_same_batches(workers: int) -> None:
-    """With sampling, a mixture with empty epochs, and a start within a block."""
-    data = mixed([0.1, 0.2], block_pairs=5, sampling=SamplingConfig(alpha=0.3))
+    """With augmentation, sampling, a mixture with empty epochs, and a start within a block."""
+    data = mixed([0.1, 0.2], block_pairs=5, sampling=SamplingConfig(alpha=0.3), augmentation=AUGMENTED)
     whole = first(40, data, Cursor(), pairs=two_corpora())
     start = next(cursor for _, cursor in whole[5:] if cursor.batch)
     expected = whole[[cursor for _, cursor in whole].index(start) + 1 :]
@@ -355,6 +359,9 @@ def test_processes_map_a_store_of_files(tmp_path: Path) -> None:
 def test_how_many_processes(alpha: float, gpu: bool, world: int, cores: int, expected: int) -> None:
     data = options(sampling=SamplingConfig(alpha=alpha))
     assert num_loaders(data, gpu=gpu, world=world, cores=cores) == expected
+    if alpha:
+        data = options(augmentation=AUGMENTED)
+        assert num_loaders(data, gpu=gpu, world=world, cores=cores) == expected
     assert num_loaders(replace(data, loaders=3), gpu=gpu, world=world, cores=cores) == 3
 
 
