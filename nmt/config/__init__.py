@@ -1,8 +1,10 @@
 """Every option as a typed dataclass: its meaning, unit, default and check."""
 
+from nmt.config.commands import RECIPE_KEYS as RECIPE_KEYS
 from nmt.config.commands import CometConfig as CometConfig
 from nmt.config.commands import EvalConfig as EvalConfig
 from nmt.config.commands import EvaluationConfig as EvaluationConfig
+from nmt.config.commands import Recipe as Recipe
 from nmt.config.commands import Resume as Resume
 from nmt.config.commands import TrainConfig as TrainConfig
 from nmt.config.commands import TranslateConfig as TranslateConfig

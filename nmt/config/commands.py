@@ -26,6 +26,38 @@ class Resume(Enum):
     must = "must"
 
 
+class Recipe(Enum):
+    """Who chooses the options that are not given: nmt, for the corpus and the machine, or nobody."""
+
+    auto = "auto"
+    none = "none"
+
+
+RECIPE_KEYS = (
+    "model.encoder_layers",
+    "model.decoder_layers",
+    "model.d_model",
+    "model.d_ff",
+    "model.heads",
+    "model.norm",
+    "model.dropout",
+    "data.max_tokens",
+    "training.micro_batches",
+    "training.optimizer.name",
+    "training.schedule.name",
+    "training.schedule.peak",
+    "training.schedule.warmup_updates",
+    "training.clip_norm",
+    "training.validate_every",
+    "training.checkpoint_every",
+    "training.patience",
+    "training.averaging.count",
+    "decoding.beam_size",
+    "decoding.length_penalty",
+)
+"""The options that `recipe=auto` chooses, unless they are given."""
+
+
 @dataclass
 class CometConfig:
     """The metric `comet`: COMET (Rei et al. 2020), a command in a separate environment."""
@@ -81,6 +113,11 @@ class TrainConfig(Section, refused=disabled.REFUSED_IN_TRAINING, unused=disabled
     translates the training sources, and the model also learns from these translations. See
     docs/more_data.md."""
     distillation: DistillationConfig = field(default_factory=DistillationConfig)
+    recipe: Recipe = Recipe.none
+    """`auto`: choose model, batch, optimizer, schedule and end of the training for the corpus and the
+    machine; options that are given stay. See docs/training.md. `none`: the defaults of this list."""
+    recipe_keeps: list[str] = field(default_factory=list)
+    """Options that `recipe=auto` leaves as they are. Those of the command line are added."""
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.encodings]`. They register architectures,
     positional encodings, schedules, optimizers, search processors, cleaning rules and metrics. See

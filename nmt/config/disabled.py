@@ -166,7 +166,7 @@ UNUSED_IN_TRAINING = (
     ),
     Disabled(
         "training.schedule.scale",
-        lambda config: config.training.schedule.name in ("inverse_sqrt", "linear", "constant"),
+        lambda config: config.training.schedule.name in ("inverse_sqrt", "linear", "constant", "wsd"),
         "has no effect with training.schedule.name={0.training.schedule.name}. Set training.schedule.peak.",
     ),
     Disabled(
@@ -177,7 +177,12 @@ UNUSED_IN_TRAINING = (
     Disabled(
         "training.schedule.final",
         lambda config: config.training.schedule.name in ("noam", "inverse_sqrt", "constant"),
-        "has no effect with training.schedule.name={0.training.schedule.name}. It is for linear.",
+        "has no effect with training.schedule.name={0.training.schedule.name}. It is for linear and wsd.",
+    ),
+    Disabled(
+        "training.schedule.decay_share",
+        lambda config: config.training.schedule.name in ("noam", "inverse_sqrt", "linear", "constant"),
+        "has no effect with training.schedule.name={0.training.schedule.name}. It is for wsd.",
     ),
     Disabled(
         "training.simcut_rate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -93,17 +94,20 @@ class ObjectiveConfig:
 class ScheduleConfig(Section, key="training.schedule."):
     """The schedule of the learning rate, by the name that `nmt.training.update.schedule` registers."""
 
-    name: str = registered_name("noam", "noam", "inverse_sqrt", "linear", "constant")
-    """`noam` (equation 3 of the paper), `inverse_sqrt`, `linear`, `constant`, or a schedule of a plugin.
-    `inverse_sqrt`, `linear` and `constant` rise linearly to `peak` first."""
+    name: str = registered_name("noam", "noam", "inverse_sqrt", "linear", "constant", "wsd")
+    """`noam` (equation 3 of the paper), `inverse_sqrt`, `linear`, `constant`, `wsd` (warm-up, stable, decay),
+    or a schedule of a plugin. All but `noam` rise linearly to `peak` first. `wsd` stays there, and falls to
+    `final` before the training ends, whatever ends it."""
     warmup_updates: int = bounded(4000, between(0, MANY))
     """Updates in which the learning rate rises."""
     scale: float = bounded(1.0, above(0, 10_000))
     """Factor on the learning rate of `noam`."""
     peak: float = bounded(7e-4, above(0, 100))
-    """Highest learning rate of `inverse_sqrt`, `linear` and `constant`."""
+    """Highest learning rate of `inverse_sqrt`, `linear`, `constant` and `wsd`."""
     final: float = bounded(0.0, between(0, 100))
-    """Learning rate of `linear` at update `training.max_updates`."""
+    """Learning rate of `linear` at update `training.max_updates`, and of `wsd` at the last update."""
+    decay_share: float = bounded(0.25, between(0.01, 1))
+    """The part of a training in which the learning rate of `wsd` falls."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of a schedule of a plugin. Its class has their types and defaults."""
 
@@ -138,6 +142,9 @@ class TrainingConfig(Section, key="training."):
     """Training ends after this many epochs. null: no limit."""
     max_minutes: float | None = bounded(None, above(0, MANY))
     """Training ends after this many minutes, counting earlier sessions of the run. null: no limit."""
+    budget: str | None = None
+    """The time of the whole run, such as `30m`, `2h` or `3d`: preparation, training, choice and test of the
+    final model. null: no limit. See docs/training.md#a-budget."""
     micro_batches: int = bounded(1, between(1, 1_000_000))
     """Micro-batches per update, over all processes."""
     fit_micro_batches: bool = False
@@ -242,3 +249,28 @@ class TrainingConfig(Section, key="training."):
                 f"training.devices={shortened(self.devices)}: must be auto or a number of processes "
                 f"between 1 and {PROCESSES:,}."
             )
+        if self.budget is not None:
+            _minutes(self.budget)
+
+    @property
+    def budget_minutes(self) -> float | None:
+        """`budget` in minutes."""
+        return None if self.budget is None else _minutes(self.budget)
+
+
+_UNITS = {"m": 1.0, "h": 60.0, "d": 1440.0}  # minutes
+
+
+def _minutes(budget: str) -> float:
+    """Returns the minutes of a duration such as `30m`, `2.5h` or `3d`.
+
+    Raises:
+        UserError: the text is not a duration of at least a minute.
+    """
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([mhd])", budget.strip())
+    minutes = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if not 1.0 <= minutes <= MANY:
+        raise UserError(
+            f"training.budget={shortened(budget)}: must be a minute or more, such as 30m, 2h or 3d."
+        )
+    return minutes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields
@@ -23,7 +23,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from nmt.config import DecodingConfig, TranslateConfig, folders, storage
+from nmt.config import RECIPE_KEYS, DecodingConfig, TranslateConfig, folders, storage
 from nmt.config.checks import Section
 from nmt.config.schema import check_texts, check_truth, declared_key, schema_keys
 from nmt.errors import UserError
@@ -144,12 +144,13 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
     if config_name == "train":
         # The default is the quickstart experiment, unless other data or another experiment are chosen.
         chosen = {"experiment", "data"} & set(given)
-        settings = (
+        quickstart = (
             [] if chosen else [Setting("experiment", "quickstart", "quickstart", "experiment=quickstart")]
         )
+        recipe = _recipe(given, {setting.key for setting in settings if setting.choice is not None})
         start = given.get("start_from")
         wanted = [] if start is None or "model" in given else architecture_of_model(start, given)
-        return [*settings, *wanted]
+        return [*quickstart, *recipe, *wanted]
     loose = next((key for key in given if key.startswith("data.")), None)
     if loose and "data" not in given:
         raise UserError(f"{loose}: no data are chosen. Add some, such as data=local or data=wmt14_de_en.")
@@ -158,6 +159,42 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
     named = folders("model_dir", given.get("model_dir"))
     # Of several models, the first one decides.
     return decoding_of_model(named[0]) if named else []
+
+
+def _recipe(given: Mapping[str, Any], files: Collection[str]) -> list[Setting]:
+    """Returns the settings of `recipe` and `recipe_keeps`.
+
+    `given` are the options that are given, and `files` the keys of those that choose a file.
+    """
+    naming = ("experiment", "model", "model.architecture", "start_from")
+    named = [key for key in naming if isinstance(given.get(key), str)]
+    wanted = given.get("recipe")
+    if wanted == "auto" and {"experiment", "start_from"} & set(named):
+        raise UserError(
+            f"recipe=auto: {named[0]}= chooses the options of the training itself. Remove one of the two."
+        )
+    if wanted != "auto":
+        return []
+    keys = [inner for key, value in given.items() for inner in _inner(key, value)]
+    keys = [key for key in keys if key not in files or key == "model"]
+    keeps = [key for key in keys if any(_overlap(key, other) for other in RECIPE_KEYS)]
+    return [
+        Setting("recipe", "auto", "auto"),
+        Setting("recipe_keeps", f"[{','.join(keeps)}]", [*keeps, *given.get("recipe_keeps", [])]),
+    ]
+
+
+def _inner(key: str, value: Any) -> Iterator[str]:
+    """Yields the names of the options that a setting gives, which may be a section."""
+    if isinstance(value, Mapping) and value:
+        for name, item in value.items():
+            yield from _inner(f"{key}.{name}", item)
+    else:
+        yield key
+
+
+def _overlap(key: str, other: str) -> bool:
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
 class _Chosen:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import shutil
+from bisect import bisect_right
 from contextlib import suppress
 from pathlib import Path
 
 from nmt.config import TrainConfig
+from nmt.config.checks import MANY
 from nmt.data.batches.blocks import budgets
 from nmt.data.corpora.mixture import mean_draws
 from nmt.data.preparation.prepare import Prepared
@@ -24,6 +26,7 @@ _SLOW = 120.0  # seconds after which fewer updates are enough
 _WEEK = 7 * 86400.0
 _MANY_EPOCHS = 200
 _CHANGED = 0.25  # a first validation that changes the remaining time by more is reported
+_USED = 0.98  # the part of a budget that is planned
 _COPIED = 1e9  # bytes a second, in which training waits for the copy of a checkpoint
 
 # The time of a target token in validation, relative to one in an update: for the loss, and for each
@@ -71,11 +74,12 @@ class Forecast:
 
     def announce(self, progress: Progress, folder: Path) -> None:
         """Logs what the training will do, and warns of too many epochs and of a full disk."""
-        options, last = self._options, self._last_update(progress)
+        options, last = self._options, self.last_update(progress)
         tokens, disk = self._tokens_per_update(progress), self._disk_bytes(progress)
         epochs = last * tokens / self._epoch_tokens
         first = f"updates {progress.update + 1:,} to" if progress.update else "updates:"
         limits = [f"{options.max_minutes:,g} minutes"] if options.max_minutes is not None else []
+        limits += [f"{options.budget} in all"] if options.budget is not None else []
         limits += [f"{options.patience:,} validations that are not better"] if options.patience else []
         log.info(
             "training: %s, %s parameters; %s %s of about %s target tokens (%s)%s; next validation after "
@@ -123,7 +127,7 @@ class Forecast:
 
     def seconds_left(self, progress: Progress) -> float:
         """Returns the expected time to the end of training, with its validations and checkpoints."""
-        left = self._seconds_to(self._last_update(progress), progress) + self._seconds_of_stops(progress)
+        left = self._seconds_to(self.last_update(progress), progress) + self._seconds_of_stops(progress)
         if self._options.max_minutes is not None:
             left = min(left, 60 * self._options.max_minutes - progress.total_seconds)
         return max(0.0, left)
@@ -151,7 +155,7 @@ class Forecast:
             *(100 * stops / whole, 100 * (whole - training) / whole),
         )
         if training > _WEEK:
-            a_day = 86400 / training * (self._last_update(progress) - progress.update)
+            a_day = 86400 / training * (self.last_update(progress) - progress.update)
             log.warning(
                 "training.max_updates=%d: the training takes about %s on this machine. Stop it and give "
                 "training.max_minutes (1440 is a day) or fewer training.max_updates (%s take a day). A "
@@ -214,21 +218,53 @@ class Forecast:
     def _updates_per_epoch(self, progress: Progress) -> float:
         return self._epoch_tokens / self._tokens_per_update(progress)
 
-    def _last_update(self, progress: Progress) -> int:
-        last, epochs = self._options.max_updates, self._options.max_epochs
-        if epochs is not None:
-            last = min(last, math.ceil(epochs * self._updates_per_epoch(progress)))
-        return max(last, progress.update)
+    def last_update(self, progress: Progress) -> int:
+        """Returns the last update, or what is known of it: some limits may end the training earlier."""
+        if progress.decays:
+            return progress.decays[-1].end
+        return max(progress.update, math.floor(min(self.ends(progress).values())))
+
+    def ends(self, progress: Progress) -> dict[str, float]:
+        """Returns the last update by each of the limits that are set, except `patience`: name → update.
+
+        A time is a limit once updates have been measured.
+        """
+        options, ends = self._options, {"max_updates": float(self._options.max_updates)}
+        if options.max_epochs is not None:
+            ends["max_epochs"] = float(math.ceil(options.max_epochs * self._updates_per_epoch(progress)))
+        if self._updates >= _MEASURED or self._timed > _SLOW:
+            if options.max_minutes is not None:
+                seconds = 60 * options.max_minutes - progress.total_seconds
+                ends["max_minutes"] = progress.update + self._updates_in(seconds, progress)
+            if (minutes := options.budget_minutes) is not None:
+                spent = progress.total_seconds + progress.prepared_seconds
+                final = self._final_tokens * self._seconds_per_token(progress)
+                seconds = _USED * 60 * minutes - spent - final
+                ends["budget"] = progress.update + self._updates_in(seconds, progress)
+        return ends
+
+    def _updates_in(self, seconds: float, progress: Progress) -> int:
+        """Returns the updates that fit into a time, with validations and checkpoints; -1 if none does."""
+        an_epoch, options = self._updates_per_epoch(progress), self._options
+        validation = self._validated_tokens * self._seconds_per_token(progress)
+        stops = validation / (options.validate_every or an_epoch)
+        every = options.checkpoint_every or options.validate_every or an_epoch
+        stops += self._seconds_of_checkpoint / every
+
+        def taken(updates: int) -> float:
+            return self._seconds_to(progress.update + updates, progress) + updates * stops + validation
+
+        return bisect_right(range(MANY), seconds, key=taken) - 1
 
     def _next_validation(self, progress: Progress) -> int:
-        every, last = self._options.validate_every, self._last_update(progress)
+        every, last = self._options.validate_every, self.last_update(progress)
         if every:
             return min(last, (progress.update // every + 1) * every)
         return min(last, math.ceil((progress.cursor.epoch + 1) * self._updates_per_epoch(progress)))
 
     def _settling(self, progress: Progress) -> tuple[int, int]:
         """Returns the numbers of validations and of checkpoints to the end; the last update has both."""
-        now, last = progress.update, self._last_update(progress)
+        now, last = progress.update, self.last_update(progress)
         if now == last:
             return 0, 0
 

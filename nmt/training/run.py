@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from nmt.config import DataConfig, Extension, Precision, TrainConfig
+from nmt.config import DataConfig, Extension, Precision, Recipe, TrainConfig
 from nmt.config.checks import check_language
 from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.corpora.corpus import files_of
@@ -54,6 +55,7 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.processes.requirements import require_threads
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
+from nmt.training.recipe import before_preparation, with_recipe
 from nmt.training.stages.plan import reports_in_words, run_stages, with_stages
 from nmt.training.stages.translating import help_to_translate
 from nmt.training.state.recovery import rewind_target
@@ -117,7 +119,7 @@ def run(config: TrainConfig) -> TrainResult | None:
     if launched():
         return _run_joined(config, parent_reports=False)
     folder = RunFolder(Path(config.run_dir))
-    config = with_former_split(config, folder)
+    config = with_former_split(before_preparation(config, folder), folder)
     processes = num_processes(config.training)
     require_threads(processes)
     log_idle_gpus(config.training, config.data.max_tokens)
@@ -193,10 +195,11 @@ def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
 
 def _run_main(config: TrainConfig, ranks: Ranks) -> TrainResult:
     """Runs in rank 0, with all ranks."""
-    folder = RunFolder(Path(config.run_dir))
-    config = with_choices(with_former_split(config, folder), folder, ranks.world)
+    started, folder = time.perf_counter(), RunFolder(Path(config.run_dir))
+    config = with_former_split(before_preparation(config, folder), folder)
+    config = with_choices(config, folder, ranks.world)
     set_up_machine(config, ranks.on_this_machine)
-    config, prepared = _checked_and_prepared(config, folder, ranks)
+    config, prepared = _checked_and_prepared(config, folder, ranks, started)
     if config.prepare_only:
         return _prepared_only(config, prepared, folder)
     start = start_fingerprint(config)  # now: the training may take longer than the folder exists
@@ -205,7 +208,7 @@ def _run_main(config: TrainConfig, ranks: Ranks) -> TrainResult:
         results = finished_results(config, folder) if rewind_target(config, folder) is None else None
         if results is None:
             ranks.share((to_yaml(config), prepared.fingerprint, start))
-            results = _train_and_finish(config, prepared, ranks, start)
+            results = _train_and_finish(config, prepared, ranks, start, started)
         else:
             option = results["training"]["ended"].split("=")[0]
             more = "" if option in fixed_options(config) else f"; a larger {option} resumes it"
@@ -231,7 +234,7 @@ def _follow(ranks: Ranks, config: TrainConfig, fingerprint: str, start: str | No
 
 
 def _train_and_finish(
-    config: TrainConfig, prepared: Prepared, ranks: Ranks, start: str | None
+    config: TrainConfig, prepared: Prepared, ranks: Ranks, start: str | None, started: float | None = None
 ) -> dict[str, Any]:
     """Trains to the end, and evaluates the final model; returns the results, in rank 0.
 
@@ -241,7 +244,7 @@ def _train_and_finish(
     stop = StopRequest()
     folder = RunFolder(Path(config.run_dir))
     with stop.listening(_log_stopping, launched="RANK" in os.environ):
-        done = Trainer(config, prepared, folder, ranks, stop).train()
+        done = Trainer(config, prepared, folder, ranks, stop, started).train()
     if ranks.share(not done or stop()):
         log.info("stopped; the same command resumes from here")
         ranks.leave()
@@ -290,9 +293,12 @@ def set_up_machine(config: TrainConfig, processes: int) -> None:
 
 
 def _checked_and_prepared(
-    config: TrainConfig, folder: RunFolder, ranks: Ranks
+    config: TrainConfig, folder: RunFolder, ranks: Ranks, started: float
 ) -> tuple[TrainConfig, Prepared]:
-    """Checks the options, prepares the data, and resolves each `auto` that depends on the data."""
+    """Checks the options, prepares the data, and resolves each `auto` that depends on the data.
+
+    `started` is the `time.perf_counter` of the start of the session.
+    """
     processes, given = ranks.on_this_machine, config.data
     config = with_stages(config)
     plugins, origin = folder.plugins(), f"The run in {folder.path} was started"
@@ -337,6 +343,9 @@ def _checked_and_prepared(
             metrics_for(target_lang, config.evaluation, keys)
             if target_lang != config.data.target_lang:
                 warn_of_words("target_lang", target_lang, keys)
+        if config.recipe is Recipe.auto:
+            config = with_recipe(config, prepared, folder, time.perf_counter() - started)
+            check_names(config)
         config = with_fitting_batches(config, prepared, processes)
     return config, prepared
 
@@ -359,7 +368,12 @@ def check_names(config: TrainConfig) -> None:
     configured_processors(config.decoding)
     build_objective(training).check(config.model)
     check_optimizer(training)
-    build_schedule(training.schedule, config.model.d_model, training.max_updates)
+    schedule = build_schedule(training.schedule, config.model.d_model, training.max_updates)
+    if training.budget is not None and schedule.depends_on_max_updates:
+        raise UserError(
+            f"training.budget={training.budget}: the learning rates of training.schedule.name="
+            f"{training.schedule.name} depend on training.max_updates. Give training.schedule.name=wsd."
+        )
 
 
 def check_languages(data: DataConfig) -> None:

@@ -107,7 +107,8 @@ def updates_to_retain(progress: Progress, config: AveragingConfig, keep: int) ->
     by_age = config.kind in (Average.auto, Average.last) or (config.kind is Average.best and not best)
     # The end of the run may add one checkpoint, so `last` needs no others than these.
     newest = progress.checkpoints[-max(keep, config.count if by_age else 1) :]
-    return {saved.update for saved in [*newest, *best]}
+    begins = [decay.begin for decay in progress.decays[:1]]  # a longer training resumes from there
+    return {*(saved.update for saved in [*newest, *best]), *begins}
 
 
 def most_retained(options: TrainingConfig) -> int:

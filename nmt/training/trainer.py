@@ -21,6 +21,7 @@ from nmt.runtime.machine import available_cores
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log, visible
 from nmt.training.batch_size import logged_if_slow, probe_memory, training_parts
+from nmt.training.ending import Ending
 from nmt.training.figures.meter import meter_for
 from nmt.training.figures.monitor import Monitor, profiling
 from nmt.training.figures.validated import Validation, criterion_for
@@ -28,7 +29,7 @@ from nmt.training.forecast import Forecast
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import among_best, updates_to_retain
 from nmt.training.state.checkpoint import HELD_OUT, START, Checkpoint, CheckpointFolder, saving
-from nmt.training.state.progress import Progress
+from nmt.training.state.progress import LIMITS, Progress, value_of
 from nmt.training.state.recovery import (
     batch_records,
     good_checkpoint,
@@ -44,7 +45,7 @@ from nmt.training.state.warm_start import in_numbers, initial_model, start_finge
 from nmt.training.update.ema import with_trained
 from nmt.training.update.optimizer import build_optimizer
 from nmt.training.update.parallel import State
-from nmt.training.update.schedule import build_schedule, learning_rate
+from nmt.training.update.schedule import Decay, build_schedule, learning_rate
 from nmt.training.update.training_step import Counters, uses_graphs
 from nmt.training.validation import ValidationStopped, Validator
 
@@ -56,6 +57,8 @@ class Trainer:
 
     Of the options, every `auto` is replaced except that of `data.loaders`. Only the main process writes to
     the folder. `stop` is polled between updates; once it returns true, the state is saved and training stops.
+    `started` is the `time.perf_counter` of the start of this session, before the data were prepared; None:
+    now.
     """
 
     def __init__(
@@ -65,10 +68,11 @@ class Trainer:
         folder: RunFolder,
         ranks: Ranks,
         stop: Callable[[], bool],
+        started: float | None = None,
     ) -> None:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
-        self._stopping = False
+        self._stopping, self._started = False, started or time.perf_counter()
         self.training_step, self.mean = training_parts(config, prepared, ranks)
         self.parallel = self.training_step.parallel
         self.model = self.parallel.model
@@ -94,12 +98,14 @@ class Trainer:
         self._forecast = Forecast(
             self.config, self.prepared, self.parallel.whole.num_parameters, self.progress
         )
+        self._ending = Ending(self.options, self.schedule, self._forecast)
         if self.progress.ended(self.options) is None:
             with logged_if_slow("memory probe: trying the largest batches that can occur"):
                 probe_memory(self.training_step, self.prepared.train, self.config, self.progress.loss_scale)
             if self.ranks.is_main:
                 self._forecast.announce(self.progress, self.folder.path)
         self._start_time = time.perf_counter() - self.progress.total_seconds
+        self.progress.prepared_seconds += time.perf_counter() - self._started
         with ExitStack() as stack:
             self._open(stack)
             self._validate_and_save()
@@ -126,7 +132,9 @@ class Trainer:
         stop = self.stop()
         seconds = time.perf_counter() - self._start_time if self.ranks.is_main else 0.0
         progress.advance()
-        check = self.training_step.apply(self._learning_rate(), stop=stop, seconds=seconds)
+        end = self._ending.decided(progress) if self.ranks.is_main else None
+        noted = (end.last, LIMITS.index(end.limit)) if end else (0, 0)
+        check = self.training_step.apply(self._learning_rate(), stop=stop, seconds=seconds, end=noted)
         sums, norm, finite = check.read()
         totals = Counters(*sums)
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
@@ -134,11 +142,23 @@ class Trainer:
         progress.target_tokens += int(totals.tokens)
         progress.total_seconds = totals.seconds
         self._stopping = totals.stop > 0
+        if totals.end:
+            self._note_end(int(totals.end), LIMITS[int(totals.limit)])
         self._count(finite)
         spent = time.perf_counter() - started
         progress.seconds += spent
         self._log_update(totals, norm, spent)
         self._profiled()
+
+    def _note_end(self, last: int, limit: str) -> None:
+        """Notes the decided last update; a schedule that decays does so from here."""
+        progress, value = self.progress, value_of(limit, self.options)
+        progress.decays.append(Decay(progress.update, last, self._learning_rate(), limit, value))
+        if self.ranks.is_main and last > progress.update:
+            log.info(
+                "update %d: the learning rate falls until update %d, the last one (training.%s=%s)",
+                *(progress.update, last, limit, getattr(self.options, limit)),
+            )
 
     def _micro_batch(self, batch: Batch, number: int) -> None:
         """Adds a micro-batch to the update."""
@@ -311,7 +331,7 @@ class Trainer:
             log.info("training ended after update %d: %s", progress.update, reason)
 
     def _learning_rate(self) -> float:
-        return learning_rate(self.schedule, max(1, self.progress.update))
+        return learning_rate(self.schedule, max(1, self.progress.update), self.progress.decays)
 
     def _open(self, stack: ExitStack) -> None:
         """Opens everything that the loop reads from and writes to."""
@@ -332,7 +352,7 @@ class Trainer:
             return
         progress = self.progress
         self._meter.add(totals, norm, spent, self._stream.seconds_waited)
-        self._monitor.advance(self._meter.figures())
+        self._monitor.advance(self._meter.figures(), self._forecast.last_update(progress))
         self._forecast.add(spent, progress)
         if progress.update % self.options.log_every == 0:
             self._record_updates()

@@ -12,6 +12,7 @@ from typing import Any
 
 from nmt.config import Precision, TrainingConfig
 from nmt.data.batches.stream import Cursor
+from nmt.training.update.schedule import SCHEDULES, Decay
 
 _GROWTH_INTERVAL = 2000
 _FIRST_SCALE = 128.0  # the loss is a sum over tokens; fairseq begins with the same scale
@@ -73,6 +74,9 @@ class Progress:
             scheduled validations.
         extras: checkpoints of the best validations where none was scheduled, oldest first, without removed
             ones.
+        prepared_seconds: time from the start of each session to the start of its training.
+        decays: the falls of the learning rate with which the training ends, oldest first. Each one replaces
+            those before it. A schedule that does not decay has one, of no update, if a budget ended it.
         resumed_from: the update to which `resume_from` rewound the run; None if it was not given.
     """
 
@@ -96,6 +100,8 @@ class Progress:
     at_end: Saved | None = None
     checkpoints: list[Saved] = field(default_factory=list)
     extras: list[Saved] = field(default_factory=list)
+    prepared_seconds: float = 0.0
+    decays: list[Decay] = field(default_factory=list)
     resumed_from: int | None = None
 
     @classmethod
@@ -196,16 +202,27 @@ class Progress:
 
     def checkpoint_due(self, config: TrainingConfig) -> bool:
         """Returns whether a scheduled checkpoint is due after the current update."""
+        if self.decays and self.decays[0].begin == self.update:
+            return True  # a longer training resumes from there
         if config.checkpoint_every:
             return self.update % config.checkpoint_every == 0
         return self._validation_scheduled(config)
 
+    def must_undo_decay(self, config: TrainingConfig) -> bool:
+        """Returns whether the training may now be longer than when its learning rate began to fall."""
+        return bool(self.decays) and value_of(self.decays[-1].limit, config) > self.decays[-1].value
+
     def ended(self, config: TrainingConfig) -> str | None:
         """Returns the reason why training is over, as text; None if it is not over."""
+        if self.decays and self.update >= self.decays[-1].end and not self.must_undo_decay(config):
+            limit = self.decays[-1].limit
+            return f"training.{limit}={getattr(config, limit)} is reached"
         if self.update >= config.max_updates:
             return f"training.max_updates={config.max_updates} is reached"
         if config.max_epochs is not None and self.cursor.epoch >= config.max_epochs:
             return f"training.max_epochs={config.max_epochs} is reached"
+        if _decays(config):
+            return None  # `Ending` decides
         if config.max_minutes is not None and self.total_seconds >= 60 * config.max_minutes:
             return f"training.max_minutes={config.max_minutes:g} is reached"
         if config.patience and self.worse_validations >= config.patience:
@@ -216,7 +233,23 @@ class Progress:
         return None
 
 
+LIMITS = ("max_updates", "max_epochs", "max_minutes", "budget", "patience")
+"""The options of `training` that end it."""
+
+
+def value_of(limit: str, config: TrainingConfig) -> float:
+    """Returns the value of one of `LIMITS`; infinite if it is not set."""
+    value = config.budget_minutes if limit == "budget" else getattr(config, limit)
+    return float(value or math.inf)
+
+
+def _decays(config: TrainingConfig) -> bool:
+    schedule = SCHEDULES.get(config.schedule.name)
+    return schedule is not None and schedule.decays
+
+
 _MAX = 2**53  # the maximum of any counter
+_MAX_TEXT = 200
 
 
 def _checked(kind: Any, value: Any, name: str) -> Any:
@@ -240,6 +273,8 @@ def _checked(kind: Any, value: Any, name: str) -> Any:
             raise ValueError(f"{name} lacks {missing[0]}")
         return kind(**counters)
     if kind is bool and isinstance(value, bool):
+        return value
+    if kind is str and isinstance(value, str) and len(value) <= _MAX_TEXT:
         return value
     if kind is int and type(value) is int and 0 <= value <= _MAX:
         return value

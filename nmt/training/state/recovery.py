@@ -160,6 +160,8 @@ def load_resume_checkpoint(
     if checkpoint is None:
         return None
     checkpoints.remove_after(checkpoint.progress.update)  # the later ones are damaged
+    if checkpoint.progress.must_undo_decay(config.training):
+        return _before_decay(folder, checkpoints, checkpoint)
     log.info("resuming %s at update %d", folder.path, checkpoint.progress.update)
     if config.resume_from is None:
         checkpoint.progress.resumed_from = None  # a later rewind may name it again
@@ -168,6 +170,28 @@ def load_resume_checkpoint(
             "%s=%s: the run was already rewound; to rewind again, remove the later checkpoints from %s",
             *(_KEY, config.resume_from, folder.checkpoints),
         )
+    return checkpoint
+
+
+def _before_decay(folder: RunFolder, checkpoints: CheckpointFolder, newest: Checkpoint) -> Checkpoint:
+    """Loads the checkpoint from before the learning rate fell, for a run that may now be longer.
+
+    Its weights are then those of a run that was that long from the start.
+    """
+    begin = newest.progress.decays[0].begin
+    try:
+        checkpoint = newest if newest.progress.update == begin else checkpoints.load(begin)
+    except DamagedCheckpoint as damage:
+        log.warning("%s; the learning rate rises again from update %d", damage, newest.progress.update)
+        checkpoint = newest
+    else:
+        log.info("resuming %s at update %d, before the learning rate fell", folder.path, begin)
+    folder.results.unlink(missing_ok=True)
+    checkpoints.remove_after(checkpoint.progress.update)
+    progress = checkpoint.progress
+    progress.decays, progress.worse_validations = [], 0
+    for name in ("total_seconds", "prepared_seconds"):  # a budget counts all of it
+        setattr(progress, name, getattr(newest.progress, name))
     return checkpoint
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,13 +28,39 @@ def build_schedule(config: ScheduleConfig, d_model: int, max_updates: int) -> Sc
     return kind(options, config, d_model, max_updates)
 
 
-def learning_rate(schedule: Schedule, update: int) -> float:
+@dataclass(frozen=True)
+class Decay:
+    """A linear fall of the learning rate to `training.schedule.final`, with which a training ends.
+
+    Attributes:
+        begin: the update after which it begins.
+        end: the last update of the training.
+        rate: the learning rate of update `begin`.
+        limit: the option of `training` that ends the training, such as `budget`.
+        value: that of the limit, in its unit; minutes for a time.
+    """
+
+    begin: int
+    end: int
+    rate: float
+    limit: str
+    value: float
+
+
+def learning_rate(schedule: Schedule, update: int, decays: Sequence[Decay] = ()) -> float:
     """Returns the learning rate of update number `update`, from 1.
+
+    `decays` are those of a schedule that `decays`, oldest first. Each one replaces those before it.
 
     Raises:
         UserError: the schedule returns a number that is not finite or is below 0.
     """
     assert update >= 1, "updates are counted from 1"
+    begun = [decay for decay in decays if decay.begin < update] if schedule.decays else []
+    if begun:
+        decay, final = begun[-1], schedule.config.final
+        left = max(0, decay.end - update) / (decay.end - decay.begin)
+        return final + (decay.rate - final) * left
     rate = schedule.rate(update)
     if not (math.isfinite(rate) and rate >= 0.0):
         raise UserError(
@@ -57,9 +84,11 @@ class Schedule(ABC):
     Attributes:
         depends_on_max_updates: whether `rate` reads `max_updates`. A run with such a schedule can't be
             extended.
+        decays: whether a `Decay` follows `rate` before the training ends.
     """
 
     depends_on_max_updates: ClassVar[bool] = False
+    decays: ClassVar[bool] = False
 
     @dataclass(frozen=True)
     class Options:
@@ -131,6 +160,17 @@ class Constant(WarmedUp):
         return self.config.peak
 
 
+class WarmupStableDecay(Constant):
+    """Stays at `peak` until the end of the training is near, then falls to `final`.
+
+    The rates before the fall do not depend on the length of the training. See Hu et al. 2024 (MiniCPM),
+    section 4, and Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
+    Durations".
+    """
+
+    decays = True
+
+
 SCHEDULES: Registry[type[Schedule]] = Registry("schedule")
 """The schedules by the name that `training.schedule.name` selects."""
 
@@ -138,3 +178,4 @@ SCHEDULES["noam"] = Noam
 SCHEDULES["inverse_sqrt"] = InverseSqrt
 SCHEDULES["linear"] = Linear
 SCHEDULES["constant"] = Constant
+SCHEDULES["wsd"] = WarmupStableDecay

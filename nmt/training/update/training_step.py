@@ -84,10 +84,11 @@ class TrainingStep:
         self.counters.teraflops.add_(self.model.training_flops(batch) * self._num_passes / 1e12)
         self.counters.tokens.add_(batch.num_target_tokens)
 
-    def apply(self, rate: float, *, stop: bool, seconds: float) -> UpdateCheck:
+    def apply(self, rate: float, *, stop: bool, seconds: float, end: tuple[int, int] = (0, 0)) -> UpdateCheck:
         """Sums over the processes and takes the step of the optimizer, unless the update is not finite.
 
-        The counters get the stop request of this process, and the seconds of the training so far.
+        The counters get the stop request of this process, the seconds of the training so far, and the
+        decided end of the training: its last update and the number of the limit.
 
         Returns:
             Whether the update is applied, and the counters over all processes.
@@ -95,6 +96,8 @@ class TrainingStep:
         # `fill_`, because assigning to an element would synchronise with the GPU.
         self.counters.stop.fill_(stop)
         self.counters.seconds.fill_(seconds)
+        self.counters.end.fill_(end[0])
+        self.counters.limit.fill_(end[1])
         sums = self.parallel.sums().double()
         summed = views(sums)
         check = UpdateCheck(sums, summed.objective, summed.tokens, self._loss_scale, self._options.clip_norm)
@@ -188,6 +191,10 @@ class Counters(NamedTuple, Generic[T]):
     """Number of processes with a stop request."""
     seconds: T
     """Seconds of training so far; only rank 0 adds them."""
+    end: T
+    """The last update of the training, once rank 0 has decided it; else 0."""
+    limit: T
+    """With `end`: the number of the limit that decided, in `LIMITS`."""
 
 
 NUM_COUNTERS = len(Counters._fields)

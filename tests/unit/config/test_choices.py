@@ -38,5 +38,5 @@ def test_the_registered_names_are_offered(section: type, option: str, names: lis
 def test_completion_and_help_offer_them() -> None:
     word = "training.schedule.name="
     offered = completed(TrainConfig, "train", word)
-    assert offered == [f"{word}{name}" for name in ("noam", "inverse_sqrt", "linear", "constant")]
-    assert "noam|inverse_sqrt|linear|constant." in help_text(TrainConfig, "train", "")
+    assert offered == [f"{word}{name}" for name in ("noam", "inverse_sqrt", "linear", "constant", "wsd")]
+    assert "noam|inverse_sqrt|linear|constant|wsd." in help_text(TrainConfig, "train", "")

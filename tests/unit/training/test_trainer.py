@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from toy_trainings import prepared_pairs, toy_trainer
 
 import nmt.training.trainer as trainer_module
 import nmt.training.update.objective as objective
@@ -19,64 +20,26 @@ import nmt.training.update.training_step as module
 from nmt.config import (
     Average,
     AveragingConfig,
-    DataConfig,
-    DecodingConfig,
-    ModelConfig,
     Precision,
-    ScheduleConfig,
-    TokenizerConfig,
-    TrainConfig,
-    TrainingConfig,
 )
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import Cursor
-from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
-from nmt.data.store import Store
-from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.training.batch_size import OutOfMemory, largest_batches
-from nmt.training.processes.ranks import Ranks
 from nmt.training.state.progress import SkippedBatches
-from nmt.training.state.run_folder import RunFolder
 from nmt.training.state.warm_start import new_model
 from nmt.training.trainer import Trainer, open_stream
 from nmt.training.update.loss import Losses
 from nmt.training.update.training_step import TrainingStep
 from nmt.training.validation import Validator
 
-PAIRS = [(" ".join("ab" * (n % 5 + 1)), " ".join("ba" * (n % 7 + 1))) for n in range(60)]
-
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    config = TokenizerConfig(vocab_size=300)
-    tokenizer = train_tokenizer(lambda: iter(PAIRS), config, tmp_path_factory.mktemp("spm"))
-    sources, targets = [list(side) for side in zip(*PAIRS, strict=True)]
-    store = Store.of(tokenizer.encode_source(sources), tokenizer.encode_target(targets))
-    valid = HeldOut("valid", sources[:4], targets[:4], None, {})
-    return Prepared(tokenizer, store, {"": valid}, {}, {"": Store.of([[5]], [[5]])}, {}, "print")
-
-
-def trainer(prepared: Prepared, folder: Path, *, dropout: float = 0.0, **training: Any) -> Trainer:
-    options: dict[str, Any] = {
-        "precision": Precision.fp32,
-        "devices": "1",
-        "validate_every": 1000,
-        "schedule": ScheduleConfig(name="constant", peak=0.01, warmup_updates=0),
-        **training,
-    }
-    config = TrainConfig(
-        run_dir=str(folder),
-        data=DataConfig(name="ab", source_lang="xx", target_lang="yy", max_tokens=40),
-        model=ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, heads=2, dropout=dropout),
-        training=TrainingConfig(**options),
-        decoding=DecodingConfig(beam_size=1),
-    )
-    folder.mkdir(exist_ok=True)
-    return Trainer(config, prepared, RunFolder(folder), Ranks.join(0, 1, 0, torch.device("cpu")), bool)
+    return prepared_pairs(tmp_path_factory.mktemp("spm"))
 
 
 def first_batches(run: Trainer, prepared: Prepared, count: int) -> list[tuple[Batch, Cursor]]:
@@ -95,7 +58,7 @@ def assert_gradients(run: Trainer, twin: nn.Module, atol: float) -> None:
 
 def test_an_update_is_a_step_along_the_mean_over_all_its_tokens(prepared: Prepared, tmp_path: Path) -> None:
     """Micro-batches have unequal sizes: each token has the same weight."""
-    run = trainer(prepared, tmp_path, micro_batches=3, max_updates=1)
+    run = toy_trainer(prepared, tmp_path, micro_batches=3, max_updates=1)
     model = new_model(run.config, prepared).train()
     batches = [batch for batch, _ in first_batches(run, prepared, 3)]
     assert len({batch.num_target_tokens for batch in batches}) > 1
@@ -118,8 +81,8 @@ def test_an_update_is_a_step_along_the_mean_over_all_its_tokens(prepared: Prepar
 
 
 def test_clipping_scales_the_gradient_to_the_norm(prepared: Prepared, tmp_path: Path) -> None:
-    free = trainer(prepared, tmp_path / "free", max_updates=1)
-    clipped = trainer(prepared, tmp_path / "clipped", max_updates=1, clip_norm=0.25)
+    free = toy_trainer(prepared, tmp_path / "free", max_updates=1)
+    clipped = toy_trainer(prepared, tmp_path / "clipped", max_updates=1, clip_norm=0.25)
     assert free.train() and clipped.train()
     a, b = (torch.cat([p.grad.flatten() for p in run.model.parameters()]) for run in (free, clipped))
     assert a.norm() > 0.25
@@ -128,7 +91,9 @@ def test_clipping_scales_the_gradient_to_the_norm(prepared: Prepared, tmp_path: 
 
 
 def test_the_loss_scale_leaves_the_step_as_it_is(prepared: Prepared, tmp_path: Path) -> None:
-    plain, scaled = (trainer(prepared, tmp_path / name, max_updates=2, dropout=0.1) for name in ("1", "2"))
+    plain, scaled = (
+        toy_trainer(prepared, tmp_path / name, max_updates=2, dropout=0.1) for name in ("1", "2")
+    )
     scaled.progress.loss_scale = 1024.0
     plain.train()
     scaled.train()
@@ -150,7 +115,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, bad: Callable[[], bool]) -> None:
 def test_an_update_that_is_no_number_is_skipped_and_its_batches_are_recorded(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = trainer(prepared, tmp_path, max_updates=3, micro_batches=2)
+    run = toy_trainer(prepared, tmp_path, max_updates=3, micro_batches=2)
     batches = first_batches(run, prepared, 4)
     states: list[dict[str, torch.Tensor]] = []
     original = Trainer._update
@@ -198,8 +163,8 @@ def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
     """The twin is set by hand to the checkpoint, then to the batch after the bad ones."""
     options = {"keep_checkpoints": 1, "averaging": AveragingConfig(kind=Average.none), "ema": 0.5}
     options["checkpoint_every"] = checkpoint_every
-    run = trainer(prepared, tmp_path / "run", dropout=0.1, max_updates=22, **options)
-    twin = trainer(prepared, tmp_path / "twin", dropout=0.1, max_updates=back_to or 1, **options)
+    run = toy_trainer(prepared, tmp_path / "run", dropout=0.1, max_updates=22, **options)
+    twin = toy_trainer(prepared, tmp_path / "twin", dropout=0.1, max_updates=back_to or 1, **options)
     cursors = [cursor for _, cursor in first_batches(run, prepared, 40)]
 
     def is_bad() -> bool:
@@ -237,12 +202,12 @@ def records(folder: Path, kind: str) -> list[dict[str, Any]]:
 def test_going_back_in_vain_ends_the_run(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = trainer(prepared, tmp_path / "1", max_updates=100)
+    run = toy_trainer(prepared, tmp_path / "1", max_updates=100)
     with monkeypatch.context() as patch:
         poison(patch, lambda: run.progress.update >= 4)
         with pytest.raises(UserError, match="up to update 14, and a rollback .* did not help. Try a lower"):
             run.train()
-    run = trainer(prepared, tmp_path / "2", max_updates=100)
+    run = toy_trainer(prepared, tmp_path / "2", max_updates=100)
     poison(monkeypatch, lambda: True)
     with pytest.raises(UserError, match="not finite for 10 updates in a row, up to update 10. Try"):
         run.train()
@@ -251,8 +216,8 @@ def test_going_back_in_vain_ends_the_run(
 def test_the_largest_batches_leave_no_trace(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = trainer(prepared, tmp_path / "1", dropout=0.1, max_updates=3)
-    other = trainer(prepared, tmp_path / "2", dropout=0.1, max_updates=3)
+    run = toy_trainer(prepared, tmp_path / "1", dropout=0.1, max_updates=3)
+    other = toy_trainer(prepared, tmp_path / "2", dropout=0.1, max_updates=3)
     tried: list[int] = []
     original = TrainingStep.add
 
@@ -281,7 +246,7 @@ def test_a_model_too_large_is_told_as_such(
     with pytest.raises(
         OutOfMemory, match="^model=: [0-9,]+ parameters .*; 16 bytes each.*training.sharding=full"
     ):
-        trainer(prepared, tmp_path)
+        toy_trainer(prepared, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +272,7 @@ def test_the_memory_probe_fails_before_the_first_update(
     def failing(*args: Any, **options: Any) -> Any:
         raise RuntimeError(cause)
 
-    run = trainer(prepared, tmp_path, max_updates=3, micro_batches=2)
+    run = toy_trainer(prepared, tmp_path, max_updates=3, micro_batches=2)
     monkeypatch.setattr(objective, "training_loss", failing)
     with pytest.raises(kind, match=message):
         run.train()
@@ -316,7 +281,7 @@ def test_the_memory_probe_fails_before_the_first_update(
 
 def test_an_update_with_rdrop_is_a_step_along_the_naive_gradient(prepared: Prepared, tmp_path: Path) -> None:
     """The twin makes two passes of each micro-batch and uses half of the paper's formula."""
-    run = trainer(prepared, tmp_path, micro_batches=2, max_updates=1, rdrop=5.0)
+    run = toy_trainer(prepared, tmp_path, micro_batches=2, max_updates=1, rdrop=5.0)
     model = new_model(run.config, prepared).train()
     batches = [batch for batch, _ in first_batches(run, prepared, 2)]
     tokens = sum(batch.num_target_tokens for batch in batches)
@@ -353,7 +318,7 @@ def test_the_running_mean_is_what_is_validated_and_saved(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The third of five updates is skipped; the naive mean covers the others."""
-    run = trainer(prepared, tmp_path, max_updates=5, ema=0.9, checkpoint_every=5, validate_every=5)
+    run = toy_trainer(prepared, tmp_path, max_updates=5, ema=0.9, checkpoint_every=5, validate_every=5)
     twin = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     validated: dict[str, torch.Tensor] = {}
     update, validate = Trainer._update, Validator.validate
@@ -379,7 +344,7 @@ def test_the_running_mean_is_what_is_validated_and_saved(
         torch.testing.assert_close(saved[name], twin[name], rtol=1e-6, atol=1e-6)
         assert torch.equal(saved[name], validated[name])
         assert not torch.equal(saved[name], tensor)
-    again = trainer(prepared, tmp_path, max_updates=5, ema=0.9, checkpoint_every=5, validate_every=5)
+    again = toy_trainer(prepared, tmp_path, max_updates=5, ema=0.9, checkpoint_every=5, validate_every=5)
     again._restore()
     for name, tensor in run.model.state_dict().items():
         assert torch.equal(again.model.state_dict()[name], tensor)
@@ -391,7 +356,7 @@ def test_the_running_mean_is_what_is_validated_and_saved(
 def test_figures_and_profile_of_a_run(prepared: Prepared, tmp_path: Path) -> None:
     """In bf16, which leaves the weights in fp32."""
     options = {"max_updates": 9, "log_every": 3, "micro_batches": 2, "profile": True, "rdrop": 1.0}
-    run = trainer(prepared, tmp_path, dropout=0.2, precision=Precision.bf16, **options)
+    run = toy_trainer(prepared, tmp_path, dropout=0.2, precision=Precision.bf16, **options)
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     assert run.train()
     assert {tensor.dtype for tensor in run.model.state_dict().values()} == {torch.float32}
@@ -419,15 +384,15 @@ def test_figures_and_profile_of_a_run(prepared: Prepared, tmp_path: Path) -> Non
 def test_the_last_update_has_a_line(
     options: dict[str, int], updates: list[int], prepared: Prepared, tmp_path: Path
 ) -> None:
-    assert trainer(prepared, tmp_path, **options).train()
+    assert toy_trainer(prepared, tmp_path, **options).train()
     assert [record["update"] for record in records(tmp_path, "train")] == updates
-    assert trainer(prepared, tmp_path, **options).train()  # nothing is left to do
+    assert toy_trainer(prepared, tmp_path, **options).train()  # nothing is left to do
     assert [record["update"] for record in records(tmp_path, "train")] == updates
 
 
 def test_the_last_line_is_of_the_updates_since_the_one_before(prepared: Prepared, tmp_path: Path) -> None:
     for name, log_every in (("short", 50), ("exact", 5), ("each", 1)):
-        trainer(prepared, tmp_path / name, max_updates=5, log_every=log_every).train()
+        toy_trainer(prepared, tmp_path / name, max_updates=5, log_every=log_every).train()
     short, exact = (records(tmp_path / name, "train")[0] for name in ("short", "exact"))
     assert short["loss"] == exact["loss"] and short["gradient_norm"] == exact["gradient_norm"]
     losses = [record["loss"] for record in records(tmp_path / "each", "train")]
@@ -435,7 +400,7 @@ def test_the_last_line_is_of_the_updates_since_the_one_before(prepared: Prepared
 
 
 def test_early_stopping_has_a_last_line(prepared: Prepared, tmp_path: Path) -> None:
-    run = trainer(prepared, tmp_path, max_updates=60, log_every=1000, validate_every=2, patience=1)
+    run = toy_trainer(prepared, tmp_path, max_updates=60, log_every=1000, validate_every=2, patience=1)
     assert run.train()
     assert "(early stopping)" in str(run.progress.ended(run.options))
     assert [record["update"] for record in records(tmp_path, "train")] == [run.progress.update]
@@ -448,7 +413,7 @@ def test_samples_of_the_log_are_cut(
     long = " ".join(["ba"] * 1000)
     valid = replace(prepared.valid[""], references=[long, *prepared.valid[""].references[1:]])
     with caplog.at_level("INFO", "nmt"):
-        trainer(replace(prepared, valid={"": valid}), tmp_path, max_updates=1).train()
+        toy_trainer(replace(prepared, valid={"": valid}), tmp_path, max_updates=1).train()
     message = next(m for m in caplog.messages if m.startswith("update 1: validation loss"))
     assert max(map(len, message.split("\n"))) == 2 + 10 + 1 + 100
     assert f"\n  reference  {long[:99]}…\n" in message

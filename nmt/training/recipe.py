@@ -1,0 +1,228 @@
+"""`recipe=auto`: model, batch, optimizer, schedule and end of a training, chosen for its corpus and machine.
+
+It is not the default: its choices have not been measured on several corpora.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+import torch
+
+from nmt.config import RECIPE_KEYS, Recipe, TrainConfig
+from nmt.data.preparation.prepare import Prepared
+from nmt.model.size import num_weights
+from nmt.runtime.machine import choose_device, wanted_processes
+from nmt.runtime.streams import log
+from nmt.training.figures.meter import measured_ceiling
+from nmt.training.state.run_folder import RunFolder
+
+_USED = 0.3
+"""The part of the operations per second of a large product that a training reaches."""
+_OPERATIONS = 6
+"""Operations of an update for each weight and token: a multiply-add forward, two backward."""
+_HORIZON = 12 * 3600.0
+"""Seconds of a training without a budget, for which a size is chosen."""
+_MOST_PROCESSES = 8
+_TOKENS_A_WEIGHT = 4
+"""Target tokens that a training needs for each weight before a larger model is better."""
+_DROPOUTS = ((10.0, 0.1), (40.0, 0.2), (math.inf, 0.3))
+"""Dropout by epochs: up to these, that."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a model.
+
+    Attributes:
+        encoder_layers: layers of the encoder.
+        decoder_layers: layers of the decoder.
+        d_model: width of the hidden states.
+        d_ff: width of the feed-forward layers.
+        heads: attention heads.
+        peak: the highest learning rate of Muon.
+        tokens: target tokens of an update.
+    """
+
+    encoder_layers: int
+    decoder_layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    peak: float
+    tokens: int
+
+    def __str__(self) -> str:
+        return f"{self.encoder_layers} + {self.decoder_layers} layers of width {self.d_model}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the model."""
+        names = ("encoder_layers", "decoder_layers", "d_model", "d_ff", "heads")
+        return {f"model.{name}": getattr(self, name) for name in names}
+
+
+SIZES = (
+    Size(4, 4, 128, 256, 4, 1e-2, 2048),
+    Size(6, 3, 256, 1024, 4, 1e-2, 2048),
+    Size(6, 6, 512, 2048, 8, 5e-3, 4096),
+)
+"""The sizes that are chosen from, the smallest first."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of corpus and machine that a choice is made from.
+
+    Attributes:
+        pairs: training pairs.
+        tokens: target tokens of an epoch.
+        pieces: in the vocabulary of the target.
+        speed: operations per second of all processes together in large products.
+        seconds: of the training; None: no limit.
+        processes: on all machines.
+    """
+
+    pairs: int
+    tokens: int
+    pieces: int
+    speed: float
+    seconds: float | None
+    processes: int
+
+
+def before_preparation(config: TrainConfig, folder: RunFolder) -> TrainConfig:
+    """Returns the options with the choices of a run that can be resumed; a new run gets its micro-batches.
+
+    Their number is that of the processes of this machine. A run that began without a recipe has none.
+    """
+    if config.recipe is not Recipe.auto:
+        return config
+    saved = folder.resumable_config()
+    if saved is not None and saved.recipe is Recipe.none:
+        return replace(config, recipe=Recipe.none)
+    if saved is not None:
+        return with_values(config, {key: value_of(saved, key) for key in _open(config)})
+    if "training.micro_batches" not in _open(config):
+        return config
+    many = replace(config.training, micro_batches=_MOST_PROCESSES)
+    processes = wanted_processes(many, torch.cuda.device_count())
+    return with_values(config, {"training.micro_batches": min(processes, _MOST_PROCESSES)})
+
+
+def with_recipe(config: TrainConfig, prepared: Prepared, folder: RunFolder, started: float) -> TrainConfig:
+    """Returns the options with what `recipe=auto` chooses; those of a run that can be resumed are as before.
+
+    `started` are the seconds since the start of the session.
+    """
+    if config.recipe is not Recipe.auto or folder.resumable_config() is not None:
+        return config
+    processes = int(config.training.devices)
+    speed = processes * measured_ceiling(choose_device("auto"), config.training.precision)
+    minutes = config.training.budget_minutes
+    facts = Facts(
+        pairs=prepared.train.num_pairs,
+        tokens=prepared.train.num_target_tokens + prepared.train.num_pairs,
+        pieces=prepared.tokenizer.target_vocab_size,
+        speed=speed,
+        seconds=None if minutes is None else 60 * minutes - started,
+        processes=processes,
+    )
+    choices, reasons = chosen(facts, config)
+    for reason in reasons:
+        log.info("recipe=auto: %s", reason)
+    return with_values(config, {key: value for key, value in choices.items() if key in _open(config)})
+
+
+def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]]:
+    """Returns the choices, full name of an option → value, and the lines that explain them.
+
+    `config` has the options that were given; they are respected where choices depend on each other.
+    """
+    size, updates = _size(facts, config)
+    epochs = updates * size.tokens / facts.tokens
+    an_epoch = facts.tokens // size.tokens
+    every = max(50, min(2000, an_epoch if facts.seconds is None else updates // 12))
+    dropout = next(value for most, value in _DROPOUTS if epochs < most)
+    choices = {
+        **size.options,
+        "model.norm": "pre",
+        "model.dropout": dropout,
+        "data.max_tokens": max(256, size.tokens // config.training.micro_batches),
+        "training.optimizer.name": "muon",
+        "training.schedule.name": "wsd",
+        "training.schedule.peak": size.peak,
+        "training.schedule.warmup_updates": max(20, min(500, updates // 20)),
+        "training.clip_norm": 1.0,
+        "training.validate_every": every,
+        "training.checkpoint_every": every,
+        "training.patience": 6 if facts.seconds is None else 0,
+        "training.averaging.count": 3,
+        "decoding.beam_size": 5,
+    }
+    ends = "until validation stops improving" if facts.seconds is None else f"in {config.training.budget}"
+    reasons = [
+        f"{facts.pairs:,} pairs of {facts.tokens:,} target tokens; {facts.processes} "
+        f"{'process' if facts.processes == 1 else 'processes'}, {facts.speed / 1e9:,.0f} GFLOP/s",
+        f"{size}: the largest model that learns {_TOKENS_A_WEIGHT} tokens for each weight in time",
+        f"dropout {dropout:g} for about {epochs:,.0f} epochs, muon at {size.peak:g}, {ends}",
+    ]
+    return choices, reasons
+
+
+def _size(facts: Facts, config: TrainConfig) -> tuple[Size, int]:
+    """Returns the size, and the updates that the time allows with it."""
+    seconds = _HORIZON if facts.seconds is None else facts.seconds
+    fitting: list[tuple[Size, int]] = []
+    for size in SIZES:
+        model = with_values(config, _given_open(config, size.options)).model
+        weights = num_weights(model, 0, 0) + facts.pieces * model.d_model
+        updates = max(1, int(_USED * facts.speed * seconds / (_OPERATIONS * weights * size.tokens)))
+        if not fitting or updates * size.tokens >= _TOKENS_A_WEIGHT * weights:
+            fitting.append((size, updates))
+    return fitting[-1]
+
+
+def _open(config: TrainConfig) -> list[str]:
+    """Returns the options that the recipe chooses: those that were not given."""
+    given = config.recipe_keeps
+    return [key for key in RECIPE_KEYS if not any(_within(key, other) for other in given)]
+
+
+def _given_open(config: TrainConfig, values: Mapping[str, Any]) -> dict[str, Any]:
+    keys = _open(config)
+    return {key: value for key, value in values.items() if key in keys}
+
+
+def _within(key: str, section: str) -> bool:
+    return key == section or key.startswith(f"{section}.")
+
+
+C = TypeVar("C")
+
+
+def value_of(config: Any, key: str) -> Any:
+    """Returns the value of an option by its full name."""
+    for name in key.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def with_values(config: C, values: Mapping[str, Any]) -> C:
+    """Returns a copy of options with other values: full name → value; an enumeration may be given by name."""
+    changes: dict[str, Any] = {}
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        name, _, rest = key.partition(".")
+        if rest:
+            sections.setdefault(name, {})[rest] = value
+        else:
+            old = getattr(config, name)
+            changes[name] = type(old)(value) if isinstance(old, Enum) and isinstance(value, str) else value
+    for name, inner in sections.items():
+        changes[name] = with_values(getattr(config, name), inner)
+    return replace(config, **changes)  # type: ignore[type-var]

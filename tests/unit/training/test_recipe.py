@@ -1,0 +1,92 @@
+"""The choices of `recipe=auto`: by corpus and time, around the options that are given, and on a resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nmt.config import DataConfig, Norm, Recipe, TrainConfig, TrainingConfig
+from nmt.config.storage import to_yaml
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
+from nmt.training.recipe import Facts, before_preparation, chosen, with_values
+from nmt.training.state.run_folder import RunFolder
+
+DATA = ("data=local", "data.source_lang=en", "data.target_lang=de", "data.train.path=x.tsv")
+
+
+def options(*words: str) -> TrainConfig:
+    (config,) = compose_jobs(TrainConfig, "train", Arguments((*DATA, *words)))
+    return config
+
+
+def facts(pairs: int, minutes: float | None = 30, speed: float = 6e11) -> Facts:
+    return Facts(pairs, 14 * pairs, 8000, speed, minutes and 60 * minutes, 2)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "minutes", "width", "dropout"),
+    [
+        (2_000, 30, 128, 0.3),
+        (29_000, 5, 128, 0.1),
+        (29_000, 30, 128, 0.3),
+        (29_000, 600, 256, 0.3),
+        (1_000_000, 30, 128, 0.1),
+        (1_000_000, 7 * 1440, 512, 0.2),
+        (1_000_000, None, 256, 0.1),
+    ],
+)
+def test_size_and_dropout_follow_corpus_and_time(
+    pairs: int, minutes: float | None, width: int, dropout: float
+) -> None:
+    choices, _ = chosen(facts(pairs, minutes), options("recipe=auto"))
+    assert (choices["model.d_model"], choices["model.dropout"]) == (width, dropout)
+
+
+def test_it_says_what_and_why() -> None:
+    _, reasons = chosen(facts(29_000), options("recipe=auto", "training.budget=30m"))
+    assert reasons == [
+        "29,000 pairs of 406,000 target tokens; 2 processes, 600 GFLOP/s",
+        "4 + 4 layers of width 128: the largest model that learns 4 tokens for each weight in time",
+        "dropout 0.3 for about 57 epochs, muon at 0.01, in 30m",
+    ]
+
+
+def test_only_a_training_without_a_budget_stops_early() -> None:
+    assert chosen(facts(29_000, None), options("recipe=auto"))[0]["training.patience"] == 6
+    assert chosen(facts(29_000, 30), options("recipe=auto"))[0]["training.patience"] == 0
+
+
+def test_given_options_are_kept() -> None:
+    config = options("recipe=auto", "model.dropout=0.2", "training={max_updates: 5, clip_norm: 2}")
+    assert config.recipe_keeps == ["model.dropout", "training.clip_norm"]
+    assert options("recipe=auto", "model=small").recipe_keeps == ["model"]
+    assert options("recipe=auto", "recipe_keeps=[model.norm]").recipe_keeps == ["model.norm"]
+    assert options().recipe_keeps == [] and options().recipe is Recipe.none
+
+
+@pytest.mark.parametrize("word", ["experiment=multi30k", "start_from=runs/a"])
+def test_an_experiment_has_no_recipe(word: str) -> None:
+    with pytest.raises(ValueError, match=rf"^recipe=auto: {word.split('=')[0]}= chooses the options"):
+        options("recipe=auto", word)
+
+
+def test_a_resumed_run_keeps_its_choices(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    begun = options("recipe=auto", "model.d_ff=77")
+    begun = with_values(begun, {"model.d_model": 64, "model.heads": 4, "data.max_tokens": 99})
+    (tmp_path / "checkpoints" / "update-00000007").mkdir(parents=True)
+    folder.config.write_text(to_yaml(begun), "utf-8")
+    resumed = before_preparation(options("recipe=auto", "model.d_ff=77"), folder)
+    assert (resumed.model.d_model, resumed.data.max_tokens, resumed.model.d_ff) == (64, 99, 77)
+    folder.check(resumed)
+    folder.config.write_text(to_yaml(options()), "utf-8")
+    assert before_preparation(options("recipe=auto"), folder).recipe is Recipe.none
+
+
+def test_values_are_set_by_full_name() -> None:
+    config = TrainConfig(data=DataConfig(name="x", source_lang="en", target_lang="de"))
+    changed = with_values(config, {"model.norm": "pre", "training.schedule.peak": 0.5, "seed": 3})
+    assert (changed.model.norm, changed.training.schedule.peak, changed.seed) == (Norm.pre, 0.5, 3)
+    assert config.training == TrainingConfig()
