@@ -35,6 +35,7 @@ from nmt.config.interop import ImportConfig as ImportConfig
 from nmt.config.model import Activation as Activation
 from nmt.config.model import ModelConfig as ModelConfig
 from nmt.config.model import Norm as Norm
+from nmt.config.model import NormKind as NormKind
 from nmt.config.model import PositionsConfig as PositionsConfig
 from nmt.config.model import Tie as Tie
 from nmt.config.serving import LimitsConfig as LimitsConfig

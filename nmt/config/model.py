@@ -19,6 +19,15 @@ class Norm(Enum):
     pre = "pre"
 
 
+class NormKind(Enum):
+    """The normalisation of a vector: by its mean and variance, or by its root mean square."""
+
+    layer = "layer"
+    """Layer normalisation, as in the paper (Ba et al. 2016)."""
+    rms = "rms"
+    """RMSNorm (Zhang and Sennrich 2019)."""
+
+
 class Tie(Enum):
     """The matrices that are shared: both embeddings and the softmax, the two of the target, or none."""
 
@@ -87,6 +96,8 @@ class ModelConfig(Section, key="model.", refused=disabled.REFUSED_IN_MODELS):
     norm: Norm = Norm.post
     """Layer normalisation after the residual sum (`post`, as in the paper) or before the sub-layer
     (`pre`)."""
+    norm_kind: NormKind = NormKind.layer
+    """Layer normalisation (`layer`, as in the paper) or RMSNorm (`rms`), which has no mean and no bias."""
     residual: bool = True
     """Residual connections around the sub-layers. false is for experiments: positions and gradients then pass
     through every sub-layer."""

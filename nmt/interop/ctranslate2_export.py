@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt.bundle import Bundle
-from nmt.config import Activation, ModelConfig, Norm
+from nmt.config import Activation, ModelConfig, Norm, NormKind
 from nmt.data.subwords.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID, UNK_ID
 from nmt.interop.interfaces import Exporter, ForeignModel, tag_example
@@ -274,6 +274,8 @@ def _specification(model: Transformer, config: ModelConfig, max_length: int) -> 
     }
     if config.gated:
         options["ffn_glu"] = True
+    if config.norm_kind is NormKind.rms:
+        options["rms_norm"] = True
     if not config.splits_d_model:
         options["head_dim"] = config.head_widths[0]
     encoding, decoder_encoding = config.positions.name, config.positions.decoder or config.positions.name
@@ -328,7 +330,9 @@ class _Filler:
 
     def norm(self, norm: Any, name: str) -> None:
         """Copies the norm `name`."""
-        norm.gamma, norm.beta = self._own[f"{name}.weight"], self._own[f"{name}.bias"]
+        norm.gamma = self._own[f"{name}.weight"]
+        if (beta := self._own.get(f"{name}.bias")) is not None:
+            norm.beta = beta
 
     def _attention(self, attention: Any, name: str, parts: Sequence[str]) -> None:
         for linear, part in zip(attention.linear, parts, strict=True):

@@ -57,6 +57,7 @@ class MarianExporter(Exporter):
             ("attention", config.attention, "scaled_dot"),
             ("attention_window", config.attention_window, None),
             ("residual", config.residual, True),
+            ("norm_kind", config.norm_kind.value, "layer"),
             ("gated", config.gated, False),
         ):
             if value != needed:

@@ -1,6 +1,6 @@
 """What later papers add to the Transformer. All of it is off by default.
 
-Shapes: N tokens of a stream, F d_ff.
+Shapes: N tokens of a stream, D d_model, F d_ff.
 """
 
 from __future__ import annotations
@@ -10,9 +10,31 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from nmt.config import Activation, ModelConfig
+from nmt.config import Activation, ModelConfig, NormKind
+
+
+class RmsNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019), computed in fp32 or wider.
+
+    `width` is that of the vectors.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) → (..., width), of the wider number format of the two factors."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        y = F.rms_norm(wide, self.weight.shape, self.weight.to(wide.dtype), self.eps)
+        return y.to(torch.promote_types(x.dtype, self.weight.dtype))
+
+
+def build_norm(config: ModelConfig) -> nn.Module:
+    """Builds a norm of hidden states, (N, D) → (N, D), by `model.norm_kind`."""
+    return RmsNorm(config.d_model) if config.norm_kind is NormKind.rms else nn.LayerNorm(config.d_model)
 
 
 def feed_forward_function(config: ModelConfig) -> Callable[[Tensor], Tensor]:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from nmt.config import Activation, ModelConfig, Norm, Tie
+from nmt.config import Activation, ModelConfig, Norm, NormKind, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model.attention import normalised
@@ -78,6 +78,7 @@ class RecurrentModel(Seq2Seq):
         "attention": "scaled_dot",
         "attention_window": None,
         "norm": Norm.post,
+        "norm_kind": NormKind.layer,
         "residual": True,
         "activation": Activation.relu,
         "gated": False,

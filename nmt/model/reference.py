@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from nmt.config import Activation, ModelConfig, Norm, Tie
+from nmt.config import Activation, ModelConfig, Norm, NormKind, Tie
 from nmt.model.attention import Additive, Score
 from nmt.model.positions import Positions
 
@@ -31,8 +31,8 @@ def naive_hidden(weights: Weights, config: ModelConfig, source: list[int], targe
     def sublayer(at: str, x: Tensor, function: Callable[..., Tensor], *more: Tensor) -> Tensor:
         residual = x if config.residual else torch.zeros_like(x)
         if config.norm is Norm.pre:
-            return residual + function(weights, config, at, _norm(weights, f"{at}_norm", x), *more)
-        return _norm(weights, f"{at}_norm", residual + function(weights, config, at, x, *more))
+            return residual + function(weights, config, at, _norm(weights, config, f"{at}_norm", x), *more)
+        return _norm(weights, config, f"{at}_norm", residual + function(weights, config, at, x, *more))
 
     name = "target_embedding" if config.tie is Tie.all else "source_embedding"
     x = _embed(weights[f"{name}.weight"], source)
@@ -40,13 +40,13 @@ def naive_hidden(weights: Weights, config: ModelConfig, source: list[int], targe
         x = sublayer(f"encoder.{i}.self_attention", x, _self_attention)
         x = sublayer(f"encoder.{i}.feed_forward", x, _feed_forward)
     if config.norm is Norm.pre:
-        x = _norm(weights, "encoder_norm", x)
+        x = _norm(weights, config, "encoder_norm", x)
     y = _embed(weights["target_embedding.weight"], target)
     for i in range(config.decoder_layers):
         y = sublayer(f"decoder.{i}.self_attention", y, _causal_attention)
         y = sublayer(f"decoder.{i}.cross_attention", y, _cross_attention, x)
         y = sublayer(f"decoder.{i}.feed_forward", y, _feed_forward)
-    return _norm(weights, "decoder_norm", y) if config.norm is Norm.pre else y
+    return _norm(weights, config, "decoder_norm", y) if config.norm is Norm.pre else y
 
 
 def naive_log_probs(weights: Weights, config: ModelConfig, hidden: Tensor) -> Tensor:
@@ -149,10 +149,16 @@ def _embed(matrix: Tensor, ids: list[int]) -> Tensor:
     return torch.stack([matrix[i] for i in ids]) * math.sqrt(width) + positions.to(matrix.dtype)
 
 
-def _norm(weights: Weights, at: str, x: Tensor) -> Tensor:
+def _norm(weights: Weights, config: ModelConfig, at: str, x: Tensor) -> Tensor:
+    if config.norm_kind is NormKind.rms:
+        return _rms_norm(weights, at, x)
     mean = x.mean(-1, keepdim=True)
     variance = ((x - mean) ** 2).mean(-1, keepdim=True)
     return (x - mean) / (variance + 1e-5).sqrt() * weights[f"{at}.weight"] + weights[f"{at}.bias"]
+
+
+def _rms_norm(weights: Weights, at: str, x: Tensor) -> Tensor:
+    return x / ((x**2).mean(-1, keepdim=True) + 1e-5).sqrt() * weights[f"{at}.weight"]
 
 
 def _linear(weights: Weights, at: str, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmt.config import ModelConfig, Norm, Tie
+from nmt.config import ModelConfig, Norm, NormKind, Tie
 from nmt.data.batches.batching import Batch
 
 
@@ -20,7 +20,7 @@ def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: 
     d_model, d_ff = config.d_model, config.d_ff
     keys, values = (config.heads * width for width in config.head_widths)
     attention = 2 * (d_model + 1) * keys + (2 * d_model + 1) * values + d_model
-    norm = 2 * d_model
+    norm = d_model if config.norm_kind is NormKind.rms else 2 * d_model
     feed_forward = 2 * d_model * d_ff + d_ff + d_model
     if config.gated:
         feed_forward += (d_model + 1) * d_ff

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
-from nmt.model.additions import feed_forward_function
+from nmt.model.additions import build_norm, feed_forward_function
 from nmt.model.attention import Attention, ObservedAttention, Pattern, build_score, score_class, split
 from nmt.model.backend import converted_once
 from nmt.model.cpu.cached import CachedDecoderState
@@ -74,8 +74,8 @@ class Transformer(Seq2Seq):
             DecoderLayer(config, self.randomness, number) for number in range(config.decoder_layers)
         )
         pre = config.norm is Norm.pre
-        self.encoder_norm = nn.LayerNorm(d_model) if pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(d_model) if pre else nn.Identity()
+        self.encoder_norm = build_norm(config) if pre else nn.Identity()
+        self.decoder_norm = build_norm(config) if pre else nn.Identity()
         self._initialise()
 
     def forward(self, batch: Batch, attention_layers: Sequence[int] = ()) -> Tensor | ModelOutput:
@@ -317,7 +317,7 @@ class Layer(nn.Module):
         self.pre, self.residual = config.norm is Norm.pre, config.residual
         self.dropout = Dropout(config.dropout, randomness)
         self.self_attention = SelfAttention(config, number)
-        self.self_attention_norm = nn.LayerNorm(config.d_model)
+        self.self_attention_norm = build_norm(config)
 
     def sublayer(self, x: Tensor, norm: nn.Module, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Computes a sub-layer (sections 3.1 and 5.4).
@@ -345,7 +345,7 @@ class EncoderLayer(Layer):
     def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
         super().__init__(config, randomness, number)
         self.feed_forward = FeedForward(config, randomness)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.feed_forward_norm = build_norm(config)
 
     def forward(self, x: Tensor, attention: Attention) -> Tensor:
         """(S, D) → (S, D)."""
@@ -359,9 +359,9 @@ class DecoderLayer(Layer):
     def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
         super().__init__(config, randomness, number)
         self.cross_attention = CrossAttention(config, number)
-        self.cross_attention_norm = nn.LayerNorm(config.d_model)
+        self.cross_attention_norm = build_norm(config)
         self.feed_forward = FeedForward(config, randomness)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.feed_forward_norm = build_norm(config)
 
     def forward(
         self, x: Tensor, targets: Attention, source: Attention, memory: Tensor | None = None

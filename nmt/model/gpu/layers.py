@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config import Activation, Kernel, Norm
+from nmt.config import Activation, Kernel, Norm, NormKind
 from nmt.data.batches.batching import Batch
 from nmt.model.attention import Attention
 from nmt.model.dropout import Dropout
@@ -176,16 +176,17 @@ class FusedLayers:
         return ProductGradient(parts) if runs_here else None
 
     def _end_attention(
-        self, linear: Linear, attended: Tensor, dropout: Dropout, x: Tensor, norm: nn.LayerNorm
+        self, linear: Linear, attended: Tensor, dropout: Dropout, x: Tensor, norm: nn.Module
     ) -> Stream:
         """Ends an attention: the product `linear` of `attended`, (N, D), then `_end`."""
         return self._end(F.linear(attended, _copies(linear)[0]), linear.bias, dropout, x, norm)
 
-    def _end(self, y: Tensor, bias: Tensor, dropout: Dropout, x: Tensor, norm: nn.LayerNorm) -> Stream:
+    def _end(self, y: Tensor, bias: Tensor, dropout: Dropout, x: Tensor, norm: nn.Module) -> Stream:
         """Ends a sub-layer: LayerNorm(x + dropout(y + bias)).
 
         `y`, (N, D), is its last product, and `bias`, (D,), the bias of that; `x`, (N, D), is its input.
         """
+        assert isinstance(norm, nn.LayerNorm)
         rate, seed = _rate_and_seed(dropout, x.device)
         return self._stream(*products.end_sublayer(y, bias, x, norm.weight, norm.bias, norm.eps, rate, seed))
 
@@ -216,6 +217,8 @@ def unsupported(model: nn.Module) -> str | None:
     config = model.config
     if config.norm is not Norm.post:
         return "model.norm=pre"
+    if config.norm_kind is not NormKind.layer:
+        return f"model.norm_kind={config.norm_kind.value}"
     if not config.residual:
         return "model.residual=false"
     if config.activation is not Activation.relu:

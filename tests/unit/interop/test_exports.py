@@ -16,7 +16,7 @@ from exported_models import LINES, POST, comparison, files, positions
 
 from nmt.bundle import Bundle
 from nmt.config import ExportConfig, ModelConfig, Tie
-from nmt.config.model import Activation, Norm
+from nmt.config.model import Activation, Norm, NormKind
 from nmt.errors import UserError
 from nmt.interop import EXPORTERS, Exporter, ctranslate2_export, marian_export
 from nmt.interop.ctranslate2_export import CTranslate2Exporter
@@ -41,6 +41,8 @@ VARIANTS: dict[str, ModelConfig] = {
     # With more layers, products of random gates enlarge the rounding errors of both programs.
     "swiglu": replace(POST, activation=Activation.silu, gated=True, encoder_layers=1, decoder_layers=1),
     "reglu, pre-norm": replace(POST, gated=True, norm=Norm.pre, encoder_layers=1, decoder_layers=1),
+    "rms": replace(POST, norm_kind=NormKind.rms),
+    "rms, pre-norm": replace(POST, norm_kind=NormKind.rms, norm=Norm.pre),
     "relu2": replace(POST, activation=Activation.relu2),
     "unscaled": replace(POST, attention="dot"),
     "wide heads": replace(POST, key_width=12, value_width=12),
@@ -64,7 +66,7 @@ VARIANTS: dict[str, ModelConfig] = {
 
 
 LESS_COMMON = (
-    "reglu, pre-norm",
+    *("reglu, pre-norm", "rms"),
     *("untied, pre-norm", "silu", "tensor2tensor", "none", "integer", "rotary with another base"),
     *("relative without values", "t5, pre-norm", "rotary, then sinusoidal"),
     *("narrow heads, relative", "narrow heads, rotary"),
@@ -267,6 +269,10 @@ def test_halves_are_written_byte_for_byte(bundle_of: BundleOf, tmp_path: Path) -
                 (
                     replace(POST, attention_window=3),
                     "model.attention_window=3: transformers' Marian has no such",
+                ),
+                (
+                    replace(POST, norm_kind=NormKind.rms),
+                    "model.norm_kind=rms: transformers' Marian has no such option",
                 ),
                 (replace(POST, gated=True), "model.gated=true: transformers' Marian has no such option"),
                 (

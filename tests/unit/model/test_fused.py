@@ -10,7 +10,7 @@ import pytest
 import torch
 from triton_programs import compiled, interpreted
 
-from nmt.config import Activation, Kernel, ModelConfig, Norm
+from nmt.config import Activation, Kernel, ModelConfig, Norm, NormKind
 from nmt.model import BACKENDS, put_on
 from nmt.model.backend import Backend
 from nmt.model.gpu import GpuBackend
@@ -122,6 +122,7 @@ def with_a_gate(config: ModelConfig, *sizes: int) -> Transformer:
         (Transformer, {"norm": Norm.pre}, "model.norm=pre"),
         (Transformer, {"activation": Activation.gelu}, "model.activation=gelu"),
         (Transformer, {"activation": Activation.relu2}, "model.activation=relu2"),
+        (Transformer, {"norm_kind": NormKind.rms}, "model.norm_kind=rms"),
         (Transformer, {"gated": True}, "model.gated=true"),
         (Transformer, {"ffn_dropout": 0.1}, "model.ffn_dropout=0.1"),
         (Transformer, {"residual": False}, "model.residual=false"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmt.config import Activation, ModelConfig, Norm, Tie
+from nmt.config import Activation, ModelConfig, Norm, NormKind, Tie
 from nmt.data.batches.batching import Batch
 from nmt.model.size import num_weights, training_flops
 from nmt.model.transformer import Transformer
@@ -31,6 +31,7 @@ def test_literal_count() -> None:
     [
         *({"norm": norm, "tie": tie} for norm in Norm for tie in Tie),
         *({"key_width": 4, "value_width": 7, "norm": norm} for norm in Norm),
+        {"norm_kind": NormKind.rms, "norm": Norm.pre},
         {"gated": True, "activation": Activation.silu},
     ],
     ids=str,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from nmt.config import Activation, ModelConfig, Norm, Tie
+from nmt.config import Activation, ModelConfig, Norm, NormKind, Tie
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, Transformer
@@ -41,12 +41,14 @@ VARIANTS = pytest.mark.parametrize(
         replace(TINY, key_width=5, value_width=3, norm=Norm.pre),
         replace(TINY, key_width=7, value_width=7, heads=5),
         replace(TINY, activation=Activation.relu2, encoder_layers=3, decoder_layers=1),
+        replace(TINY, norm_kind=NormKind.rms),
+        replace(TINY, norm_kind=NormKind.rms, norm=Norm.pre),
         *(replace(TINY, gated=True, activation=each) for each in Activation),
     ],
     ids=[
         *("paper", "pre", "no residual", "pre no residual", "target gelu bias", "none silu"),
         *("narrow keys", "narrow values", "wide heads"),
-        *("relu2, deep encoder", "reglu", "geglu", "swiglu", "gated relu2"),
+        *("relu2, deep encoder", "rms", "pre rms", "reglu", "geglu", "swiglu", "gated relu2"),
     ],
 )
 
