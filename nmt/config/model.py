@@ -112,6 +112,9 @@ class ModelConfig(Section, key="model.", refused=disabled.REFUSED_IN_MODELS):
     output_bias: bool = False
     """A bias for each piece is added to the logits. Not in the paper; models of Marian have it."""
     positions: PositionsConfig = field(default_factory=PositionsConfig)
+    query_key_norm: bool = False
+    """Queries and keys of each head are normalised before their product (Henry et al. 2020), by RMSNorm with
+    learned weights. Not in the paper."""
     dropout: float = bounded(0.1, share())
     """Dropout on embeddings and sub-layer outputs (section 5.4 of the paper)."""
     ffn_dropout: float = bounded(0.0, share())

@@ -58,6 +58,7 @@ class MarianExporter(Exporter):
             ("attention_window", config.attention_window, None),
             ("residual", config.residual, True),
             ("norm_kind", config.norm_kind.value, "layer"),
+            ("query_key_norm", config.query_key_norm, False),
             ("gated", config.gated, False),
         ):
             if value != needed:

@@ -1,6 +1,6 @@
 """What later papers add to the Transformer. All of it is off by default.
 
-Shapes: N tokens of a stream, D d_model, F d_ff.
+Shapes: N tokens of a stream, D d_model, F d_ff; H heads, E width of the queries and keys of a head.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config import Activation, ModelConfig, NormKind
+from nmt.model.attention import Projected, joined, separated
 
 
 class RmsNorm(nn.Module):
@@ -35,6 +36,36 @@ class RmsNorm(nn.Module):
 def build_norm(config: ModelConfig) -> nn.Module:
     """Builds a norm of hidden states, (N, D) → (N, D), by `model.norm_kind`."""
     return RmsNorm(config.d_model) if config.norm_kind is NormKind.rms else nn.LayerNorm(config.d_model)
+
+
+class QueryKeyNorm(nn.Module):
+    """Normalises the queries and keys of each head before a positional encoding rotates them.
+
+    As in Henry et al. 2020 ("Query-Key Normalization for Transformers", section 3), the scores of a head then
+    depend on the angle of query and key, and on learned scales. These are here the weights of an RMSNorm, one
+    per dimension, which the heads of a layer share.
+
+    `width` is E.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.key = RmsNorm(width), RmsNorm(width)
+
+    def forward(self, projected: Projected) -> Projected:
+        """Queries, keys and values, or keys and values → the same, queries and keys normalised."""
+        *queries, keys, values = separated(projected)
+        return joined([*map(self.of_queries, queries), self.key(keys).to(keys.dtype), values])
+
+    def of_queries(self, q: Tensor) -> Tensor:
+        """(N, H, E) → (N, H, E)."""
+        normal: Tensor = self.query(q).to(q.dtype)
+        return normal
+
+
+def query_key_norm(config: ModelConfig) -> QueryKeyNorm | None:
+    """Builds the norm of one attention layer; None without `model.query_key_norm`."""
+    return QueryKeyNorm(config.head_widths[0]) if config.query_key_norm else None
 
 
 def feed_forward_function(config: ModelConfig) -> Callable[[Tensor], Tensor]:

@@ -161,6 +161,11 @@ def separated(projected: Projected | None) -> tuple[Tensor, ...]:
     return projected if isinstance(projected, tuple) else projected.unbind(1)
 
 
+def joined(parts: Sequence[Tensor]) -> Projected:
+    """Reverses `separated`: (N, H, E) each → the projections of a stream."""
+    return torch.stack([*parts], 1) if len({part.shape[-1] for part in parts}) == 1 else tuple(parts)
+
+
 def attention_weights(q: Tensor, k: Tensor, scale: float, added: Tensor | None = None) -> Tensor:
     """Returns softmax(scale q k^T + added): equation 1 of the paper without the product with the values.
 

@@ -172,6 +172,7 @@ def _self_attention(
     sizes = [config.heads * width for width in (key_width, key_width, value_width)]
     parts = torch.split(_linear(weights, f"{at}.qkv", x), sizes, -1)
     q, k, v = (part.reshape(len(x), config.heads, -1) for part in parts)
+    q, k = _of_heads(weights, config, at, q, k)
     return _linear(weights, f"{at}.out", naive_attention(q, k, v, causal=causal))
 
 
@@ -184,7 +185,14 @@ def _cross_attention(weights: Weights, config: ModelConfig, at: str, x: Tensor, 
     sizes = [config.heads * width for width in config.head_widths]
     parts = torch.split(_linear(weights, f"{at}.kv", memory), sizes, -1)
     k, v = (part.reshape(len(memory), config.heads, -1) for part in parts)
+    q, k = _of_heads(weights, config, at, q, k)
     return _linear(weights, f"{at}.out", naive_attention(q, k, v, causal=False))
+
+
+def _of_heads(weights: Weights, config: ModelConfig, at: str, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    if not config.query_key_norm:
+        return q, k
+    return _rms_norm(weights, f"{at}.norm.query", q), _rms_norm(weights, f"{at}.norm.key", k)
 
 
 def _feed_forward(weights: Weights, config: ModelConfig, at: str, x: Tensor) -> Tensor:

@@ -20,6 +20,8 @@ def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: 
     d_model, d_ff = config.d_model, config.d_ff
     keys, values = (config.heads * width for width in config.head_widths)
     attention = 2 * (d_model + 1) * keys + (2 * d_model + 1) * values + d_model
+    if config.query_key_norm:
+        attention += 2 * config.head_widths[0]
     norm = d_model if config.norm_kind is NormKind.rms else 2 * d_model
     feed_forward = 2 * d_model * d_ff + d_ff + d_model
     if config.gated:

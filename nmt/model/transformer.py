@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +29,20 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
-from nmt.model.additions import build_norm, feed_forward_function
-from nmt.model.attention import Attention, ObservedAttention, Pattern, build_score, score_class, split
+from nmt.model.additions import build_norm, feed_forward_function, query_key_norm
+from nmt.model.attention import (
+    Attention,
+    ObservedAttention,
+    Pattern,
+    Projected,
+    build_score,
+    score_class,
+    split,
+)
 from nmt.model.backend import converted_once
 from nmt.model.cpu.cached import CachedDecoderState
 from nmt.model.dropout import Dropout, DropoutSource, cut_out
+from nmt.model.initial import initialise
 from nmt.model.positions import Places, Positions, Shape, build_positions
 from nmt.model.seq2seq import Linear, ModelOutput, Seq2Seq
 from nmt.model.size import num_weights, training_flops
@@ -76,7 +84,7 @@ class Transformer(Seq2Seq):
         pre = config.norm is Norm.pre
         self.encoder_norm = build_norm(config) if pre else nn.Identity()
         self.decoder_norm = build_norm(config) if pre else nn.Identity()
-        self._initialise()
+        initialise(self, config)
 
     def forward(self, batch: Batch, attention_layers: Sequence[int] = ()) -> Tensor | ModelOutput:
         """Encodes the sources and decodes the targets with teacher forcing and a causal mask.
@@ -277,27 +285,6 @@ class Transformer(Seq2Seq):
         """See `nmt.model.size`."""
         return num_weights(config, source_vocab_size, target_vocab_size)
 
-    def _initialise(self) -> None:
-        """Initialises matrices Xavier-uniform, biases with 0, embeddings with variance 1/D.
-
-        The paper does not specify an initialisation. The factor sqrt(D) on the embeddings gives them variance
-        1. The projections to queries, keys and values have the gain 1/sqrt(2), as in fairseq and
-        `torch.nn.MultiheadAttention`: with post-norm, the loss then falls clearly faster at the start.
-        """
-        for name, parameter in self.named_parameters():
-            if name.startswith(("encoder_positions.", "decoder_positions.")) or ".score." in name:
-                continue  # their constructors initialise these
-            if "embedding" in name or name.startswith("output"):
-                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
-            elif parameter.dim() == 2:
-                projection = "attention" in name and not name.endswith("out.weight")
-                # A fused matrix is initialised part by part, as if its parts were separate matrices.
-                owner = cast(Linear, self.get_submodule(name.rpartition(".")[0]))
-                for part in torch.split(parameter, owner.stacked):
-                    nn.init.xavier_uniform_(part, gain=2**-0.5 if projection else 1.0)
-            elif name.endswith("bias"):
-                nn.init.zeros_(parameter)
-
 
 def _shape(config: ModelConfig, *, causal: bool) -> Shape:
     """The `Shape` for the positional encoding of the encoder or, if `causal`, of the decoder."""
@@ -392,12 +379,17 @@ class SelfAttention(nn.Module):
         self.qkv = Linear(config.d_model, [self.heads * width for width in self.widths])
         self.out = Linear(self.heads * self.widths[-1], config.d_model)
         self.score = build_score(config)
+        self.norm = query_key_norm(config)
 
     def forward(self, x: Tensor, attention: Attention) -> Tensor:
         """(N, D) → (N, D)."""
-        qkv = split(self.qkv(x), self.heads, self.widths)
-        y: Tensor = self.out(attention.self_attend(qkv, self.score, self.number))
+        y: Tensor = self.out(attention.self_attend(self.projected(x), self.score, self.number))
         return y
+
+    def projected(self, x: Tensor) -> Projected:
+        """(N, D) → queries, keys and values; see `Projected`."""
+        qkv = split(self.qkv(x), self.heads, self.widths)
+        return qkv if self.norm is None else self.norm(qkv)
 
 
 class CrossAttention(nn.Module):
@@ -411,17 +403,20 @@ class CrossAttention(nn.Module):
         self.kv = Linear(config.d_model, [self.heads * width for width in self.widths])
         self.out = Linear(self.heads * self.widths[-1], config.d_model)
         self.score = build_score(config)
+        self.norm = query_key_norm(config)
 
     def forward(self, x: Tensor, attention: Attention, memory: Tensor | None) -> Tensor:
         """(N, D) → (N, D); for `memory` see `DecoderLayer.forward`."""
         q = self.q(x).view(len(x), self.heads, -1)
+        q = q if self.norm is None else self.norm.of_queries(q)
         keys_values = None if memory is None else self.keys_values(memory)
         y: Tensor = self.out(attention.cross_attend(q, keys_values, self.score, self.number))
         return y
 
-    def keys_values(self, memory: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def keys_values(self, memory: Tensor) -> Projected:
         """(S, D) → keys and values; see `Projected`."""
-        return split(self.kv(memory), self.heads, self.widths)
+        kv = split(self.kv(memory), self.heads, self.widths)
+        return kv if self.norm is None else self.norm(kv)
 
 
 class FeedForward(nn.Module):

@@ -11,6 +11,7 @@ from torch import Tensor
 from nmt.bundle import Bundle, load_bundle
 from nmt.data.batches.batching import Batch
 from nmt.model import Seq2Seq
+from nmt.model.attention import separated
 from nmt.model.transformer import EncoderLayer, Transformer
 
 _RIDGE = 1e-6
@@ -100,7 +101,7 @@ def _saturation(model: Seq2Seq, ids: Sequence[Sequence[int]]) -> dict[str, float
         attention = layer.self_attention
         with torch.no_grad():
             read = layer.self_attention_norm(given) if layer.pre else given
-            q, k, _ = attention.qkv(read).view(len(given), 3, attention.heads, -1).unbind(1)
+            q, k, _ = separated(attention.projected(read))
             for sentence in zip(
                 *(torch.split(part, list(batch.source.lengths)) for part in (q, k)), strict=True
             ):

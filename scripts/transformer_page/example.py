@@ -21,7 +21,7 @@ from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 from nmt.errors import UserError
-from nmt.model.attention import Dot, normalised, separated, split
+from nmt.model.attention import Dot, normalised, separated
 from nmt.model.positions import Places
 from nmt.model.transformer import EncoderLayer, SelfAttention, Transformer
 from nmt.training.update.loss import Losses, training_loss
@@ -119,8 +119,7 @@ class Example:
 
 def _queries_keys_values(attention: SelfAttention, x: Tensor) -> tuple[Tensor, ...]:
     """(N, D) → queries, keys and values of one sentence, (1, H, N, E) each."""
-    projected = split(attention.qkv(x), attention.heads, attention.widths)
-    return tuple(part.transpose(0, 1)[None] for part in separated(projected))
+    return tuple(part.transpose(0, 1)[None] for part in separated(attention.projected(x)))
 
 
 def codes(pieces: Sequence[str]) -> list[str]:
@@ -206,7 +205,7 @@ def sublayer(example: Example) -> Table:
 def _heads(example: Example) -> Tensor:
     """(S, D), the outputs of all heads of the first self-attention, concatenated."""
     layer = example.layer.self_attention
-    qkv = split(layer.qkv(example.attention_inputs()), layer.heads, layer.widths)
+    qkv = layer.projected(example.attention_inputs())
     return example.model.attention_of_sources(example.batch.source).self_attend(qkv, layer.score, 0)
 
 

@@ -212,6 +212,8 @@ def unsupported(model: nn.Module) -> str | None:
     if type(model) is not Transformer:  # a subclass may override anything
         return f"the model is a {type(model).__name__}"
     layers = [*model.encoder_layers, *model.decoder_layers]
+    if model.config.query_key_norm:
+        return "model.query_key_norm=true"
     if len(layers) != len(model.blocks()) or any(map(_other_weights, layers)):
         return "its layers have other parts"
     config = model.config

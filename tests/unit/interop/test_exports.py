@@ -228,6 +228,10 @@ def test_halves_are_written_byte_for_byte(bundle_of: BundleOf, tmp_path: Path) -
                 ),
                 (replace(POST, residual=False), "model.residual=false: CTranslate2 always has residual"),
                 (
+                    replace(POST, query_key_norm=True),
+                    "model.query_key_norm=true: CTranslate2 has no such norms in cross-attention",
+                ),
+                (
                     replace(POST, activation=Activation.relu2),
                     "model.activation=relu2: CTranslate2 has no such activation",
                 ),
@@ -273,6 +277,10 @@ def test_halves_are_written_byte_for_byte(bundle_of: BundleOf, tmp_path: Path) -
                 (
                     replace(POST, norm_kind=NormKind.rms),
                     "model.norm_kind=rms: transformers' Marian has no such option",
+                ),
+                (
+                    replace(POST, query_key_norm=True),
+                    "model.query_key_norm=true: transformers' Marian has no such option",
                 ),
                 (replace(POST, gated=True), "model.gated=true: transformers' Marian has no such option"),
                 (

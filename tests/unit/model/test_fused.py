@@ -123,6 +123,7 @@ def with_a_gate(config: ModelConfig, *sizes: int) -> Transformer:
         (Transformer, {"activation": Activation.gelu}, "model.activation=gelu"),
         (Transformer, {"activation": Activation.relu2}, "model.activation=relu2"),
         (Transformer, {"norm_kind": NormKind.rms}, "model.norm_kind=rms"),
+        (Transformer, {"query_key_norm": True}, "model.query_key_norm=true"),
         (Transformer, {"gated": True}, "model.gated=true"),
         (Transformer, {"ffn_dropout": 0.1}, "model.ffn_dropout=0.1"),
         (Transformer, {"residual": False}, "model.residual=false"),

@@ -32,6 +32,7 @@ def test_literal_count() -> None:
         *({"norm": norm, "tie": tie} for norm in Norm for tie in Tie),
         *({"key_width": 4, "value_width": 7, "norm": norm} for norm in Norm),
         {"norm_kind": NormKind.rms, "norm": Norm.pre},
+        {"query_key_norm": True, "key_width": 5},
         {"gated": True, "activation": Activation.silu},
     ],
     ids=str,

@@ -28,29 +28,24 @@ CONFIGS = Path(__file__).parents[3] / "configs" / "model"
 TINY = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=12, d_ff=20, heads=3, dropout=0.2)
 PAIRS = [([5, 6, 7, 8], [9, 4]), ([], [5]), ([4], []), ([9, 8, 7, 6, 5, 4, 5], [4, 5, 6, 7, 8, 9])]
 
-VARIANTS = pytest.mark.parametrize(
-    "config",
-    [
-        TINY,
-        replace(TINY, norm=Norm.pre),
-        replace(TINY, residual=False),
-        replace(TINY, norm=Norm.pre, residual=False),
-        replace(TINY, tie=Tie.target, activation=Activation.gelu, output_bias=True),
-        replace(TINY, tie=Tie.none, norm=Norm.pre, activation=Activation.silu, encoder_layers=1),
-        replace(TINY, key_width=2),
-        replace(TINY, key_width=5, value_width=3, norm=Norm.pre),
-        replace(TINY, key_width=7, value_width=7, heads=5),
-        replace(TINY, activation=Activation.relu2, encoder_layers=3, decoder_layers=1),
-        replace(TINY, norm_kind=NormKind.rms),
-        replace(TINY, norm_kind=NormKind.rms, norm=Norm.pre),
-        *(replace(TINY, gated=True, activation=each) for each in Activation),
-    ],
-    ids=[
-        *("paper", "pre", "no residual", "pre no residual", "target gelu bias", "none silu"),
-        *("narrow keys", "narrow values", "wide heads"),
-        *("relu2, deep encoder", "rms", "pre rms", "reglu", "geglu", "swiglu", "gated relu2"),
-    ],
-)
+CONFIGURATIONS = {
+    "paper": TINY,
+    "pre": replace(TINY, norm=Norm.pre),
+    "no residual": replace(TINY, residual=False),
+    "pre no residual": replace(TINY, norm=Norm.pre, residual=False),
+    "target gelu bias": replace(TINY, tie=Tie.target, activation=Activation.gelu, output_bias=True),
+    "none silu": replace(TINY, tie=Tie.none, norm=Norm.pre, activation=Activation.silu, encoder_layers=1),
+    "narrow keys": replace(TINY, key_width=2),
+    "narrow values": replace(TINY, key_width=5, value_width=3, norm=Norm.pre),
+    "wide heads": replace(TINY, key_width=7, value_width=7, heads=5),
+    "relu2, deep encoder": replace(TINY, activation=Activation.relu2, encoder_layers=3, decoder_layers=1),
+    **{f"gated {each.value}": replace(TINY, gated=True, activation=each) for each in Activation},
+    "rms": replace(TINY, norm_kind=NormKind.rms),
+    "pre rms": replace(TINY, norm_kind=NormKind.rms, norm=Norm.pre),
+    "head norms": replace(TINY, query_key_norm=True),
+    "head norms, two widths": replace(TINY, query_key_norm=True, key_width=5, norm=Norm.pre),
+}
+VARIANTS = pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 
 
 def build(config: ModelConfig, seed: int = 0, vocab_size: int = 10) -> Transformer:
