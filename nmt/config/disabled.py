@@ -65,6 +65,11 @@ REFUSED_IN_MODELS = (
         "model.positions.decoder is not set. Set it to an encoding, or set model.positions.options, which "
         "both sides share.",
     ),
+    Disabled(
+        "zero_init",
+        lambda model: not model.residual,
+        "the layers would never learn without residual connections. Remove it, or set model.residual=true.",
+    ),
 )
 
 REFUSED_IN_EXPORTS = (

@@ -112,6 +112,9 @@ class ModelConfig(Section, key="model.", refused=disabled.REFUSED_IN_MODELS):
     output_bias: bool = False
     """A bias for each piece is added to the logits. Not in the paper; models of Marian have it."""
     positions: PositionsConfig = field(default_factory=PositionsConfig)
+    zero_init: bool = False
+    """The last matrix of each sub-layer is 0 at the start, so that the first update begins with layers that
+    pass on their input (Zhang et al. 2019, Fixup). Not in the paper."""
     query_key_norm: bool = False
     """Queries and keys of each head are normalised before their product (Henry et al. 2020), by RMSNorm with
     learned weights. Not in the paper."""

@@ -82,6 +82,7 @@ class RecurrentModel(Seq2Seq):
         "residual": True,
         "activation": Activation.relu,
         "gated": False,
+        "zero_init": False,
         "query_key_norm": False,
         "ffn_dropout": 0.0,
     }

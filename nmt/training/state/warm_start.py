@@ -34,7 +34,7 @@ from nmt.training.update.optimizer import trained_parameters
 
 _KEY = "start_from"
 # Options that do not affect the weights of a model.
-_CHANGEABLE = ("model.dropout", "model.ffn_dropout", "model.word_dropout")
+_CHANGEABLE = ("model.dropout", "model.ffn_dropout", "model.word_dropout", "model.zero_init")
 
 
 def new_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:

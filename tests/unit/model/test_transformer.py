@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -383,6 +384,19 @@ def test_weights_start_as_they_should() -> None:
             assert not weight.any(), name
         elif "norm" in name:
             assert (weight == 1).all(), name
+
+
+@pytest.mark.parametrize("norm", Norm)
+def test_layers_that_start_as_the_identity_learn(norm: Norm) -> None:
+    config = replace(TINY, zero_init=True, norm=norm, dropout=0.0)
+    model, batch = Transformer(config, 10, 10), batch_of(PAIRS)
+    last = {name: weight for name, weight in model.named_parameters() if re.search(r"out(er)?\.weight", name)}
+    assert len(last) == 2 * 2 + 2 * 3 and not any(weight.any() for weight in last.values())
+    hidden = model(batch)
+    embedded = model.embed_targets(batch.target_in, Places.of_targets(batch))
+    torch.testing.assert_close(hidden, model.decoder_layers[0].feed_forward_norm(embedded), atol=1e-4, rtol=0)
+    (hidden * torch.randn_like(hidden)).sum().backward()
+    assert all(last[name].grad.any() for name in last if name.startswith("decoder"))
 
 
 def test_one_matrix_for_two_vocabularies_is_the_users_mistake() -> None:
