@@ -112,6 +112,12 @@ class ModelConfig(Section, key="model.", refused=disabled.REFUSED_IN_MODELS):
     output_bias: bool = False
     """A bias for each piece is added to the logits. Not in the paper; models of Marian have it."""
     positions: PositionsConfig = field(default_factory=PositionsConfig)
+    value_skip: bool = False
+    """The values of the first self-attention are mixed into those of the later ones, with learned weights
+    (Zhou et al. 2024, "Value Residual Learning"). Not in the paper."""
+    embedding_skip: bool = False
+    """The input of the first layer is added to that of each later layer, times a learned weight that is 0 at
+    the start. Not in the paper."""
     zero_init: bool = False
     """The last matrix of each sub-layer is 0 at the start, so that the first update begins with layers that
     pass on their input (Zhang et al. 2019, Fixup). Not in the paper."""

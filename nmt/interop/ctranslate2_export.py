@@ -69,8 +69,9 @@ class CTranslate2Exporter(Exporter):
             )
         if not config.residual:
             return "model.residual=false: CTranslate2 always has residual connections"
-        if config.query_key_norm:
-            return "model.query_key_norm=true: CTranslate2 has no such norms in cross-attention"
+        for key in ("query_key_norm", "value_skip", "embedding_skip"):
+            if getattr(config, key):
+                return f"model.{key}=true: CTranslate2 can't compute such layers"
         if config.activation not in _ACTIVATIONS:
             return f"model.activation={config.activation.value}: CTranslate2 has no such activation"
         return None

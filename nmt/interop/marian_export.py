@@ -59,6 +59,8 @@ class MarianExporter(Exporter):
             ("residual", config.residual, True),
             ("norm_kind", config.norm_kind.value, "layer"),
             ("query_key_norm", config.query_key_norm, False),
+            ("value_skip", config.value_skip, False),
+            ("embedding_skip", config.embedding_skip, False),
             ("gated", config.gated, False),
         ):
             if value != needed:

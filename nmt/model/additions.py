@@ -1,11 +1,13 @@
 """What later papers add to the Transformer. All of it is off by default.
 
-Shapes: N tokens of a stream, D d_model, F d_ff; H heads, E width of the queries and keys of a head.
+Shapes: N tokens of a stream, D d_model, F d_ff; H heads, E width of the queries and keys of a head, Ev of
+its values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -66,6 +68,57 @@ class QueryKeyNorm(nn.Module):
 def query_key_norm(config: ModelConfig) -> QueryKeyNorm | None:
     """Builds the norm of one attention layer; None without `model.query_key_norm`."""
     return QueryKeyNorm(config.head_widths[0]) if config.query_key_norm else None
+
+
+@dataclass
+class Skips:
+    """What the layers of one pass through encoder or decoder read besides the output of the layer before.
+
+    Attributes:
+        embedded: (N, D), the input of the first layer.
+        values: (N, H, Ev), those of its self-attention; None until it has computed them.
+    """
+
+    embedded: Tensor
+    values: Tensor | None = None
+
+
+class EmbeddingSkip(nn.Module):
+    """Adds the input of the first layer to that of a later one: x + w x0, with w = 0 at the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor, skips: Skips | None) -> Tensor:
+        """(N, D) → (N, D)."""
+        assert skips is not None
+        return torch.addcmul(x, skips.embedded, self.weight.to(x.dtype))
+
+
+class ValueSkip(nn.Module):
+    """Mixes the values V1 of the first self-attention into those of a later one: (1 - w) V + w V1.
+
+    This is ResFormer with a learned weight for each layer (Zhou et al. 2024, section 3), which is 1/2 at the
+    start. Cross-attention has no need of it: all layers project the same memory, so one projection can be
+    any mean of two.
+
+    `number` is the index of the layer, from 0.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((1,), 0.5)) if number else None
+
+    def forward(self, qkv: Projected, skips: Skips | None) -> Projected:
+        """Queries, keys and values → the same with mixed values; the first layer only notes its values."""
+        assert skips is not None
+        *others, values = separated(qkv)
+        if self.weight is None:
+            skips.values = values
+            return qkv
+        assert skips.values is not None
+        return joined([*others, torch.lerp(values, skips.values, self.weight.to(values.dtype))])
 
 
 def feed_forward_function(config: ModelConfig) -> Callable[[Tensor], Tensor]:

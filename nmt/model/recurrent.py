@@ -82,6 +82,8 @@ class RecurrentModel(Seq2Seq):
         "residual": True,
         "activation": Activation.relu,
         "gated": False,
+        "value_skip": False,
+        "embedding_skip": False,
         "zero_init": False,
         "query_key_norm": False,
         "ffn_dropout": 0.0,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,22 +29,30 @@ def naive_hidden(weights: Weights, config: ModelConfig, source: list[int], targe
     the first one BOS.
     """
 
-    def sublayer(at: str, x: Tensor, function: Callable[..., Tensor], *more: Tensor) -> Tensor:
+    def sublayer(at: str, x: Tensor, function: Callable[..., Tensor], *more: Any) -> Tensor:
         residual = x if config.residual else torch.zeros_like(x)
         if config.norm is Norm.pre:
             return residual + function(weights, config, at, _norm(weights, config, f"{at}_norm", x), *more)
         return _norm(weights, config, f"{at}_norm", residual + function(weights, config, at, x, *more))
 
+    def entered(at: str, x: Tensor, embedded: Tensor) -> Tensor:
+        return x + weights[f"{at}.skip.weight"] * embedded if f"{at}.skip.weight" in weights else x
+
     name = "target_embedding" if config.tie is Tie.all else "source_embedding"
     x = _embed(weights[f"{name}.weight"], source)
+    first: list[Tensor] = []
+    x0 = x
     for i in range(config.encoder_layers):
-        x = sublayer(f"encoder.{i}.self_attention", x, _self_attention)
+        x = entered(f"encoder.{i}", x, x0)
+        x = sublayer(f"encoder.{i}.self_attention", x, _self_attention, first)
         x = sublayer(f"encoder.{i}.feed_forward", x, _feed_forward)
     if config.norm is Norm.pre:
         x = _norm(weights, config, "encoder_norm", x)
     y = _embed(weights["target_embedding.weight"], target)
+    y0, first = y, []
     for i in range(config.decoder_layers):
-        y = sublayer(f"decoder.{i}.self_attention", y, _causal_attention)
+        y = entered(f"decoder.{i}", y, y0)
+        y = sublayer(f"decoder.{i}.self_attention", y, _causal_attention, first)
         y = sublayer(f"decoder.{i}.cross_attention", y, _cross_attention, x)
         y = sublayer(f"decoder.{i}.feed_forward", y, _feed_forward)
     return _norm(weights, config, "decoder_norm", y) if config.norm is Norm.pre else y
@@ -166,18 +175,25 @@ def _linear(weights: Weights, at: str, x: Tensor) -> Tensor:
 
 
 def _self_attention(
-    weights: Weights, config: ModelConfig, at: str, x: Tensor, *, causal: bool = False
+    weights: Weights, config: ModelConfig, at: str, x: Tensor, first: list[Tensor], *, causal: bool = False
 ) -> Tensor:
+    """`first` has the values of the first layer, or is empty in that."""
     key_width, value_width = config.head_widths
     sizes = [config.heads * width for width in (key_width, key_width, value_width)]
     parts = torch.split(_linear(weights, f"{at}.qkv", x), sizes, -1)
     q, k, v = (part.reshape(len(x), config.heads, -1) for part in parts)
     q, k = _of_heads(weights, config, at, q, k)
+    first[:] = first or [v]
+    if f"{at}.skip.weight" in weights:
+        share = weights[f"{at}.skip.weight"]
+        v = (1 - share) * v + share * first[0]
     return _linear(weights, f"{at}.out", naive_attention(q, k, v, causal=causal))
 
 
-def _causal_attention(weights: Weights, config: ModelConfig, at: str, x: Tensor) -> Tensor:
-    return _self_attention(weights, config, at, x, causal=True)
+def _causal_attention(
+    weights: Weights, config: ModelConfig, at: str, x: Tensor, first: list[Tensor]
+) -> Tensor:
+    return _self_attention(weights, config, at, x, first, causal=True)
 
 
 def _cross_attention(weights: Weights, config: ModelConfig, at: str, x: Tensor, memory: Tensor) -> Tensor:

@@ -32,7 +32,9 @@ def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: 
     sources = 0 if config.tie is Tie.all else source_vocab_size
     targets = target_vocab_size * (2 if config.tie is Tie.none else 1)
     bias = target_vocab_size if config.output_bias else 0
-    return encoder + decoder + last_norms + (sources + targets) * d_model + bias
+    later = config.encoder_layers + config.decoder_layers - 2
+    skips = later * (config.value_skip + config.embedding_skip)
+    return encoder + decoder + last_norms + skips + (sources + targets) * d_model + bias
 
 
 def training_flops(config: ModelConfig, target_vocab_size: int, batch: Batch) -> int:

@@ -29,16 +29,9 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
-from nmt.model.additions import build_norm, feed_forward_function, query_key_norm
-from nmt.model.attention import (
-    Attention,
-    ObservedAttention,
-    Pattern,
-    Projected,
-    build_score,
-    score_class,
-    split,
-)
+from nmt.model import additions
+from nmt.model.additions import Skips, build_norm
+from nmt.model.attention import Attention, ObservedAttention, Pattern, build_score, score_class, split
 from nmt.model.backend import converted_once
 from nmt.model.cpu.cached import CachedDecoderState
 from nmt.model.dropout import Dropout, DropoutSource, cut_out
@@ -111,8 +104,9 @@ class Transformer(Seq2Seq):
         memories = converted_once(memory, len(self.decoder))
         targets = self.attention_of_targets(batch)
         x = self.embed_targets(batch.target_in, Places.of_targets(batch))
+        skips = Skips(x)
         for layer, source, shared in zip(self.decoder, sources, memories, strict=True):
-            x = layer(x, targets, source, shared)
+            x = layer(x, targets, source, shared, skips)
         hidden: Tensor = self.decoder_norm(x)
         return hidden
 
@@ -124,8 +118,9 @@ class Transformer(Seq2Seq):
         """
         attention = self.attention_of_sources(source)
         x = self.embed_sources(source_ids, Places.of_sources(source))
+        skips = Skips(x)
         for layer in self.encoder:
-            x = layer(x, attention)
+            x = layer(x, attention, skips)
         memory: Tensor = self.encoder_norm(x)
         return memory
 
@@ -151,8 +146,9 @@ class Transformer(Seq2Seq):
         """
         state = state.grown()
         x = self.embed_targets(ids.flatten(), state.places)
+        skips = Skips(x)
         for layer in self.decoder:
-            x = layer(x, state, state)
+            x = layer(x, state, state, skips=skips)
         log_probs = self.log_probs(self.decoder_norm(x))
         return log_probs.view(*ids.shape, -1), state.advanced()
 
@@ -303,6 +299,7 @@ class Layer(nn.Module):
         super().__init__()
         self.pre, self.residual = config.norm is Norm.pre, config.residual
         self.dropout = Dropout(config.dropout, randomness)
+        self.skip = additions.EmbeddingSkip() if config.embedding_skip and number else None
         self.self_attention = SelfAttention(config, number)
         self.self_attention_norm = build_norm(config)
 
@@ -334,9 +331,10 @@ class EncoderLayer(Layer):
         self.feed_forward = FeedForward(config, randomness)
         self.feed_forward_norm = build_norm(config)
 
-    def forward(self, x: Tensor, attention: Attention) -> Tensor:
+    def forward(self, x: Tensor, attention: Attention, skips: Skips | None = None) -> Tensor:
         """(S, D) → (S, D)."""
-        x = self.sublayer(x, self.self_attention_norm, lambda y: self.self_attention(y, attention))
+        x = x if self.skip is None else self.skip(x, skips)
+        x = self.sublayer(x, self.self_attention_norm, lambda y: self.self_attention(y, attention, skips))
         return self.sublayer(x, self.feed_forward_norm, self.feed_forward)
 
 
@@ -351,7 +349,12 @@ class DecoderLayer(Layer):
         self.feed_forward_norm = build_norm(config)
 
     def forward(
-        self, x: Tensor, targets: Attention, source: Attention, memory: Tensor | None = None
+        self,
+        x: Tensor,
+        targets: Attention,
+        source: Attention,
+        memory: Tensor | None = None,
+        skips: Skips | None = None,
     ) -> Tensor:
         """Computes the layer for a batch in training, or for the newest tokens in a search.
 
@@ -360,11 +363,13 @@ class DecoderLayer(Layer):
             targets: self-attention.
             source: cross-attention.
             memory: (S, D), the output of the encoder; None: `source` has its keys and values already.
+            skips: what options of later papers read; None: the model has none of them.
 
         Returns:
             (N, D).
         """
-        x = self.sublayer(x, self.self_attention_norm, lambda y: self.self_attention(y, targets))
+        x = x if self.skip is None else self.skip(x, skips)
+        x = self.sublayer(x, self.self_attention_norm, lambda y: self.self_attention(y, targets, skips))
         x = self.sublayer(x, self.cross_attention_norm, lambda y: self.cross_attention(y, source, memory))
         return self.sublayer(x, self.feed_forward_norm, self.feed_forward)
 
@@ -379,17 +384,19 @@ class SelfAttention(nn.Module):
         self.qkv = Linear(config.d_model, [self.heads * width for width in self.widths])
         self.out = Linear(self.heads * self.widths[-1], config.d_model)
         self.score = build_score(config)
-        self.norm = query_key_norm(config)
+        self.norm = additions.query_key_norm(config)
+        self.skip = additions.ValueSkip(number) if config.value_skip else None
 
-    def forward(self, x: Tensor, attention: Attention) -> Tensor:
+    def forward(self, x: Tensor, attention: Attention, skips: Skips | None = None) -> Tensor:
         """(N, D) → (N, D)."""
-        y: Tensor = self.out(attention.self_attend(self.projected(x), self.score, self.number))
+        y: Tensor = self.out(attention.self_attend(self.projected(x, skips), self.score, self.number))
         return y
 
-    def projected(self, x: Tensor) -> Projected:
+    def projected(self, x: Tensor, skips: Skips | None = None) -> Tensor | tuple[Tensor, ...]:
         """(N, D) → queries, keys and values; see `Projected`."""
         qkv = split(self.qkv(x), self.heads, self.widths)
-        return qkv if self.norm is None else self.norm(qkv)
+        qkv = qkv if self.norm is None else self.norm(qkv)
+        return qkv if self.skip is None else self.skip(qkv, skips)
 
 
 class CrossAttention(nn.Module):
@@ -403,7 +410,7 @@ class CrossAttention(nn.Module):
         self.kv = Linear(config.d_model, [self.heads * width for width in self.widths])
         self.out = Linear(self.heads * self.widths[-1], config.d_model)
         self.score = build_score(config)
-        self.norm = query_key_norm(config)
+        self.norm = additions.query_key_norm(config)
 
     def forward(self, x: Tensor, attention: Attention, memory: Tensor | None) -> Tensor:
         """(N, D) → (N, D); for `memory` see `DecoderLayer.forward`."""
@@ -413,7 +420,7 @@ class CrossAttention(nn.Module):
         y: Tensor = self.out(attention.cross_attend(q, keys_values, self.score, self.number))
         return y
 
-    def keys_values(self, memory: Tensor) -> Projected:
+    def keys_values(self, memory: Tensor) -> Tensor | tuple[Tensor, ...]:
         """(S, D) → keys and values; see `Projected`."""
         kv = split(self.kv(memory), self.heads, self.widths)
         return kv if self.norm is None else self.norm(kv)
@@ -426,7 +433,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = Linear(config.d_model, [config.d_ff] * (2 if config.gated else 1))
         self.outer = Linear(config.d_ff, config.d_model)
-        self.activation = feed_forward_function(config)
+        self.activation = additions.feed_forward_function(config)
         self.dropout = Dropout(config.ffn_dropout, randomness)
 
     def forward(self, x: Tensor) -> Tensor:

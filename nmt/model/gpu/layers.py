@@ -212,8 +212,9 @@ def unsupported(model: nn.Module) -> str | None:
     if type(model) is not Transformer:  # a subclass may override anything
         return f"the model is a {type(model).__name__}"
     layers = [*model.encoder_layers, *model.decoder_layers]
-    if model.config.query_key_norm:
-        return "model.query_key_norm=true"
+    for key in ("query_key_norm", "value_skip", "embedding_skip"):
+        if getattr(model.config, key):
+            return f"model.{key}=true"
     if len(layers) != len(model.blocks()) or any(map(_other_weights, layers)):
         return "its layers have other parts"
     config = model.config

@@ -227,9 +227,9 @@ def test_halves_are_written_byte_for_byte(bundle_of: BundleOf, tmp_path: Path) -
                     "model.key_width=6, model.value_width=8: CTranslate2 has one width for keys and values",
                 ),
                 (replace(POST, residual=False), "model.residual=false: CTranslate2 always has residual"),
-                (
-                    replace(POST, query_key_norm=True),
-                    "model.query_key_norm=true: CTranslate2 has no such norms in cross-attention",
+                *(
+                    (replace(POST, **{key: True}), f"model.{key}=true: CTranslate2 can't compute such layers")
+                    for key in ("query_key_norm", "value_skip", "embedding_skip")
                 ),
                 (
                     replace(POST, activation=Activation.relu2),
@@ -278,11 +278,10 @@ def test_halves_are_written_byte_for_byte(bundle_of: BundleOf, tmp_path: Path) -
                     replace(POST, norm_kind=NormKind.rms),
                     "model.norm_kind=rms: transformers' Marian has no such option",
                 ),
-                (
-                    replace(POST, query_key_norm=True),
-                    "model.query_key_norm=true: transformers' Marian has no such option",
+                *(
+                    (replace(POST, **{key: True}), f"model.{key}=true: transformers' Marian has no such")
+                    for key in ("gated", "query_key_norm", "value_skip", "embedding_skip")
                 ),
-                (replace(POST, gated=True), "model.gated=true: transformers' Marian has no such option"),
                 (
                     replace(POST, architecture="rnn_attention"),
                     "model.architecture=rnn_attention: Marian has no such architecture",

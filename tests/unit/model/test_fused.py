@@ -124,6 +124,8 @@ def with_a_gate(config: ModelConfig, *sizes: int) -> Transformer:
         (Transformer, {"activation": Activation.relu2}, "model.activation=relu2"),
         (Transformer, {"norm_kind": NormKind.rms}, "model.norm_kind=rms"),
         (Transformer, {"query_key_norm": True}, "model.query_key_norm=true"),
+        (Transformer, {"value_skip": True}, "model.value_skip=true"),
+        (Transformer, {"embedding_skip": True}, "model.embedding_skip=true"),
         (Transformer, {"gated": True}, "model.gated=true"),
         (Transformer, {"ffn_dropout": 0.1}, "model.ffn_dropout=0.1"),
         (Transformer, {"residual": False}, "model.residual=false"),

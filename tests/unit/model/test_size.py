@@ -33,6 +33,7 @@ def test_literal_count() -> None:
         *({"key_width": 4, "value_width": 7, "norm": norm} for norm in Norm),
         {"norm_kind": NormKind.rms, "norm": Norm.pre},
         {"query_key_norm": True, "key_width": 5},
+        {"value_skip": True, "embedding_skip": True},
         {"gated": True, "activation": Activation.silu},
     ],
     ids=str,
