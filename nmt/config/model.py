@@ -112,6 +112,9 @@ class ModelConfig(Section, key="model.", refused=disabled.REFUSED_IN_MODELS):
     output_bias: bool = False
     """A bias for each piece is added to the logits. Not in the paper; models of Marian have it."""
     positions: PositionsConfig = field(default_factory=PositionsConfig)
+    bigram_rows: int = bounded(0, between(0, 100_000_000))
+    """Rows of a table of vectors for each side; the vector of a token and the one before it, found by a hash,
+    is added to its embedding (Huang et al. 2025, "Over-Tokenized Transformer"). 0: none. Not in the paper."""
     value_skip: bool = False
     """The values of the first self-attention are mixed into those of the later ones, with learned weights
     (Zhou et al. 2024, "Value Residual Learning"). Not in the paper."""

@@ -72,6 +72,8 @@ class CTranslate2Exporter(Exporter):
         for key in ("query_key_norm", "value_skip", "embedding_skip"):
             if getattr(config, key):
                 return f"model.{key}=true: CTranslate2 can't compute such layers"
+        if config.bigram_rows:
+            return f"model.bigram_rows={config.bigram_rows}: CTranslate2 embeds each piece by itself"
         if config.activation not in _ACTIVATIONS:
             return f"model.activation={config.activation.value}: CTranslate2 has no such activation"
         return None

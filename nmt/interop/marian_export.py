@@ -61,6 +61,7 @@ class MarianExporter(Exporter):
             ("query_key_norm", config.query_key_norm, False),
             ("value_skip", config.value_skip, False),
             ("embedding_skip", config.embedding_skip, False),
+            ("bigram_rows", config.bigram_rows, 0),
             ("gated", config.gated, False),
         ):
             if value != needed:

@@ -15,7 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config import Activation, ModelConfig, NormKind
+from nmt.data.subwords.vocabulary import PAD_ID
 from nmt.model.attention import Projected, joined, separated
+from nmt.model.positions import Places
 
 
 class RmsNorm(nn.Module):
@@ -68,6 +70,43 @@ class QueryKeyNorm(nn.Module):
 def query_key_norm(config: ModelConfig) -> QueryKeyNorm | None:
     """Builds the norm of one attention layer; None without `model.query_key_norm`."""
     return QueryKeyNorm(config.head_widths[0]) if config.query_key_norm else None
+
+
+def bigram_table(config: ModelConfig) -> nn.Embedding | None:
+    """Builds the vectors of the pairs of one side; None without `model.bigram_rows`."""
+    return nn.Embedding(config.bigram_rows, config.d_model) if config.bigram_rows else None
+
+
+def embedded(table: nn.Embedding, bigrams: nn.Embedding | None, ids: Tensor, places: Places) -> Tensor:
+    """Returns the vectors of tokens, plus those of each token with the one before it.
+
+    Pairs whose hash is the same share a row of `bigrams`, as in Huang et al. 2025 (section 3.1). Pairs with
+    the same first id do so only if the second ones differ by a multiple of the number of rows.
+
+    Args:
+        table: the vectors of tokens.
+        bigrams: the vectors of pairs; None: only those of tokens.
+        ids: (N,) int64.
+        places: their places. The first token of a sentence, and one after a token that is cut out, follow the
+            id of padding.
+
+    Returns:
+        (N, D).
+    """
+    x: Tensor = table(ids)
+    if bigrams is None:
+        return x
+    previous = ids.roll(1) if places.previous is None else places.previous
+    hidden = places.positions == 0
+    if places.cut is not None:
+        hidden = hidden | places.cut.roll(1)
+    previous = previous.masked_fill(hidden, PAD_ID)
+    pairs: Tensor = bigrams((previous * _MULTIPLIER + ids) % bigrams.num_embeddings)
+    return x + pairs
+
+
+_MULTIPLIER = 2_654_435_761
+"""A prime above every number of rows, near 2^32 / golden ratio (Knuth, vol. 3, section 6.4)."""
 
 
 @dataclass

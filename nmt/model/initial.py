@@ -22,7 +22,9 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     for name, parameter in model.named_parameters():
         if name.startswith(("encoder_positions.", "decoder_positions.")) or ".score." in name:
             continue  # their constructors initialise these
-        if "embedding" in name or name.startswith("output"):
+        if "bigrams" in name:
+            nn.init.zeros_(parameter)
+        elif "embedding" in name or name.startswith("output"):
             nn.init.normal_(parameter, std=config.d_model**-0.5)
         elif config.zero_init and name.endswith(("out.weight", "outer.weight")):
             nn.init.zeros_(parameter)

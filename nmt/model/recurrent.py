@@ -82,6 +82,7 @@ class RecurrentModel(Seq2Seq):
         "residual": True,
         "activation": Activation.relu,
         "gated": False,
+        "bigram_rows": 0,
         "value_skip": False,
         "embedding_skip": False,
         "zero_init": False,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import Activation, ModelConfig, Norm, NormKind, Tie
+from nmt.data.subwords.vocabulary import PAD_ID
 from nmt.model.attention import Additive, Score
 from nmt.model.positions import Positions
 
@@ -39,7 +40,7 @@ def naive_hidden(weights: Weights, config: ModelConfig, source: list[int], targe
         return x + weights[f"{at}.skip.weight"] * embedded if f"{at}.skip.weight" in weights else x
 
     name = "target_embedding" if config.tie is Tie.all else "source_embedding"
-    x = _embed(weights[f"{name}.weight"], source)
+    x = _embed(weights, name, "source_bigrams", source)
     first: list[Tensor] = []
     x0 = x
     for i in range(config.encoder_layers):
@@ -48,7 +49,7 @@ def naive_hidden(weights: Weights, config: ModelConfig, source: list[int], targe
         x = sublayer(f"encoder.{i}.feed_forward", x, _feed_forward)
     if config.norm is Norm.pre:
         x = _norm(weights, config, "encoder_norm", x)
-    y = _embed(weights["target_embedding.weight"], target)
+    y = _embed(weights, "target_embedding", "target_bigrams", target)
     y0, first = y, []
     for i in range(config.decoder_layers):
         y = entered(f"decoder.{i}", y, y0)
@@ -151,11 +152,19 @@ def naive_positions(length: int, width: int) -> Tensor:
     return table
 
 
-def _embed(matrix: Tensor, ids: list[int]) -> Tensor:
+def _embed(weights: Weights, name: str, bigrams: str, ids: list[int]) -> Tensor:
+    matrix, pairs = weights[f"{name}.weight"], weights.get(f"{bigrams}.weight")
     width = matrix.shape[1]
+    rows = [matrix[i] for i in ids]
+    if pairs is not None:
+        before = [PAD_ID, *ids[:-1]]
+        rows = [
+            row + pairs[(a * 2_654_435_761 + b) % len(pairs)]
+            for row, a, b in zip(rows, before, ids, strict=True)
+        ]
     # The model stores its encoding in fp32 for every dtype of the weights.
     positions = naive_positions(len(ids), width).float()
-    return torch.stack([matrix[i] for i in ids]) * math.sqrt(width) + positions.to(matrix.dtype)
+    return torch.stack(rows) * math.sqrt(width) + positions.to(matrix.dtype)
 
 
 def _norm(weights: Weights, config: ModelConfig, at: str, x: Tensor) -> Tensor:

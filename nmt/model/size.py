@@ -34,7 +34,8 @@ def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: 
     bias = target_vocab_size if config.output_bias else 0
     later = config.encoder_layers + config.decoder_layers - 2
     skips = later * (config.value_skip + config.embedding_skip)
-    return encoder + decoder + last_norms + skips + (sources + targets) * d_model + bias
+    rows = sources + targets + 2 * config.bigram_rows
+    return encoder + decoder + last_norms + skips + rows * d_model + bias
 
 
 def training_flops(config: ModelConfig, target_vocab_size: int, batch: Batch) -> int:

@@ -30,7 +30,7 @@ from nmt.config import ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model import additions
-from nmt.model.additions import Skips, build_norm
+from nmt.model.additions import Skips, build_norm, embedded
 from nmt.model.attention import Attention, ObservedAttention, Pattern, build_score, score_class, split
 from nmt.model.backend import converted_once
 from nmt.model.cpu.cached import CachedDecoderState
@@ -66,6 +66,7 @@ class Transformer(Seq2Seq):
         self.logit_bias = nn.Parameter(torch.zeros(target_vocab_size)) if config.output_bias else None
         self.encoder_positions = build_positions(config.positions, _shape(config, causal=False))
         self.decoder_positions = build_positions(config.positions, _shape(config, causal=True))
+        self.source_bigrams, self.target_bigrams = (additions.bigram_table(config) for _ in range(2))
         self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True)
         self.dropout = Dropout(config.dropout, self.randomness)
         self.encoder = nn.ModuleList(
@@ -150,7 +151,7 @@ class Transformer(Seq2Seq):
         for layer in self.decoder:
             x = layer(x, state, state, skips=skips)
         log_probs = self.log_probs(self.decoder_norm(x))
-        return log_probs.view(*ids.shape, -1), state.advanced()
+        return log_probs.view(*ids.shape, -1), state.advanced(ids)
 
     def step_with_heads(
         self, ids: Tensor, state: CachedDecoderState
@@ -163,17 +164,17 @@ class Transformer(Seq2Seq):
 
     def embed_sources(self, ids: Tensor, places: Places) -> Tensor:
         """(S,) source ids and their positions → (S, D), the input of the encoder."""
-        return self._embed(
-            self.source_embedding or self.target_embedding, ids, self.encoder_positions, places
-        )
+        table = self.source_embedding or self.target_embedding
+        return self._embed(embedded(table, self.source_bigrams, ids, places), self.encoder_positions, places)
 
     def embed_targets(self, ids: Tensor, places: Places) -> Tensor:
         """(N,) target ids and their positions → (N, D), the input of the decoder."""
-        return self._embed(self.target_embedding, ids, self.decoder_positions, places)
+        x = embedded(self.target_embedding, self.target_bigrams, ids, places)
+        return self._embed(x, self.decoder_positions, places)
 
-    def _embed(self, embedding: nn.Embedding, ids: Tensor, positions: Positions, places: Places) -> Tensor:
+    def _embed(self, x: Tensor, positions: Positions, places: Places) -> Tensor:
         """Embeddings times sqrt(D), plus positions, with dropout (sections 3.4, 3.5 and 5.4)."""
-        x = cut_out(self.word_dropout(embedding(ids)), places.cut) * math.sqrt(self.config.d_model)
+        x = cut_out(self.word_dropout(x), places.cut) * math.sqrt(self.config.d_model)
         y: Tensor = self.dropout(positions.embed(x, places))
         return y.to(self.residual_dtype) if self.training and self.residual_dtype else y
 

@@ -65,6 +65,7 @@ class CachedDecoderState(Attention):
             counts the newest token.
         attention: by decoder layer, (B, H, K, longest), the cross-attention weights of the newest tokens; 0
             at padding. None if they are not recorded.
+        newest: (B, K) int64, the id that each hypothesis read last; None before the first step.
     """
 
     cross: Tensor
@@ -79,6 +80,7 @@ class CachedDecoderState(Attention):
     window: int | None = None
     ancestors: Tensor | None = None
     attention: dict[int, Tensor] | None = None
+    newest: Tensor | None = None
 
     @classmethod
     def start(
@@ -154,6 +156,7 @@ class CachedDecoderState(Attention):
             cache=cache,
             ancestors=ancestors,
             num_hypotheses=wanted,
+            newest=None if self.newest is None else self.newest.flatten()[rows],
         )
 
     def _sentences(self, rows: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor | None]:
@@ -194,9 +197,9 @@ class CachedDecoderState(Attention):
             ancestors = torch.cat((ancestors, newest), 2)
         return replace(self, cache=cache, ancestors=ancestors)
 
-    def advanced(self) -> CachedDecoderState:
-        """Returns the state for the next step, after all layers have added the newest token."""
-        return replace(self, length=self.length + 1)
+    def advanced(self, ids: Tensor) -> CachedDecoderState:
+        """Returns the state for the next step, after all layers have added the newest `ids`, (B, K)."""
+        return replace(self, length=self.length + 1, newest=ids)
 
     @cached_property
     def places(self) -> Places:
@@ -206,7 +209,13 @@ class CachedDecoderState(Attention):
         # The function must not refer to this state, which holds it. The cycle would retain the caches of all
         # steps until the garbage collector runs.
         lengths, count = self.source_lengths, self.num_hypotheses
-        return Places(positions, self.length + 1, lambda: (lengths + TARGET_MARGIN).repeat_interleave(count))
+        newest = None if self.newest is None else self.newest.flatten()
+        return Places(
+            positions,
+            self.length + 1,
+            lambda: (lengths + TARGET_MARGIN).repeat_interleave(count),
+            previous=newest,
+        )
 
     @cached_property
     def hidden_slots(self) -> Tensor | None:

@@ -61,9 +61,9 @@ class FusedLayers:
         self._dtype = dtype
         self._relu_product = Kernel.relu_product in kernels
         self._sums_biases = Kernel.attention_biases in kernels
-        no_word_dropout = model.word_dropout.threshold == 0
-        self._embeds_sources = no_word_dropout and _adds_table(model.encoder_positions)
-        self._embeds_targets = no_word_dropout and _adds_table(model.decoder_positions)
+        plain = model.word_dropout.threshold == 0 and model.config.bigram_rows == 0
+        self._embeds_sources = plain and _adds_table(model.encoder_positions)
+        self._embeds_targets = plain and _adds_table(model.decoder_positions)
 
     @property
     def is_complete(self) -> bool:

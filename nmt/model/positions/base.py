@@ -61,12 +61,20 @@ class Places:
             needed.
         lengths: computes the attribute `lengths`; called on its first use.
         cut: see `Layout`.
+        previous: (N,) int64, the id before each token, whatever it is for a first one; None: the stream has
+            it, just before.
     """
 
     def __init__(
-        self, positions: Tensor, max_len: int, lengths: Callable[[], Tensor], cut: Tensor | None = None
+        self,
+        positions: Tensor,
+        max_len: int,
+        lengths: Callable[[], Tensor],
+        cut: Tensor | None = None,
+        previous: Tensor | None = None,
     ) -> None:
-        self.positions, self.max_len, self._lengths, self.cut = positions, max_len, lengths, cut
+        self.positions, self.max_len, self._lengths = positions, max_len, lengths
+        self.cut, self.previous = cut, previous
 
     @cached_property
     def lengths(self) -> Tensor:

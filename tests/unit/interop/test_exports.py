@@ -232,6 +232,10 @@ def test_halves_are_written_byte_for_byte(bundle_of: BundleOf, tmp_path: Path) -
                     for key in ("query_key_norm", "value_skip", "embedding_skip")
                 ),
                 (
+                    replace(POST, bigram_rows=50),
+                    "model.bigram_rows=50: CTranslate2 embeds each piece by itself",
+                ),
+                (
                     replace(POST, activation=Activation.relu2),
                     "model.activation=relu2: CTranslate2 has no such activation",
                 ),
@@ -282,6 +286,7 @@ def test_halves_are_written_byte_for_byte(bundle_of: BundleOf, tmp_path: Path) -
                     (replace(POST, **{key: True}), f"model.{key}=true: transformers' Marian has no such")
                     for key in ("gated", "query_key_norm", "value_skip", "embedding_skip")
                 ),
+                (replace(POST, bigram_rows=50), "model.bigram_rows=50: transformers' Marian has no such"),
                 (
                     replace(POST, architecture="rnn_attention"),
                     "model.architecture=rnn_attention: Marian has no such architecture",

@@ -34,6 +34,7 @@ def test_literal_count() -> None:
         {"norm_kind": NormKind.rms, "norm": Norm.pre},
         {"query_key_norm": True, "key_width": 5},
         {"value_skip": True, "embedding_skip": True},
+        {"bigram_rows": 30},
         {"gated": True, "activation": Activation.silu},
     ],
     ids=str,

@@ -44,6 +44,8 @@ CONFIGURATIONS = {
     "embedding skip": replace(TINY, embedding_skip=True, encoder_layers=3),
     "value skip": replace(TINY, value_skip=True, norm=Norm.pre),
     "both skips, two widths": replace(TINY, value_skip=True, embedding_skip=True, key_width=5),
+    "bigrams": replace(TINY, bigram_rows=7),
+    "bigrams of two vocabularies": replace(TINY, bigram_rows=64, tie=Tie.target, norm=Norm.pre),
     "rms": replace(TINY, norm_kind=NormKind.rms),
     "pre rms": replace(TINY, norm_kind=NormKind.rms, norm=Norm.pre),
     "head norms": replace(TINY, query_key_norm=True),
