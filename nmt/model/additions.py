@@ -45,7 +45,7 @@ def build_norm(config: ModelConfig) -> nn.Module:
 class QueryKeyNorm(nn.Module):
     """Normalises the queries and keys of each head before a positional encoding rotates them.
 
-    As in Henry et al. 2020 ("Query-Key Normalization for Transformers", section 3), the scores of a head then
+    As in Henry et al. 2020 ("Query-Key Normalization for Transformers"), the scores of a head then
     depend on the angle of query and key, and on learned scales. These are here the weights of an RMSNorm, one
     per dimension, which the heads of a layer share.
 
@@ -80,8 +80,9 @@ def bigram_table(config: ModelConfig) -> nn.Embedding | None:
 def embedded(table: nn.Embedding, bigrams: nn.Embedding | None, ids: Tensor, places: Places) -> Tensor:
     """Returns the vectors of tokens, plus those of each token with the one before it.
 
-    Pairs whose hash is the same share a row of `bigrams`, as in Huang et al. 2025 (section 3.1). Pairs with
-    the same first id do so only if the second ones differ by a multiple of the number of rows.
+    Pairs whose hash is the same share a row of `bigrams`, as in Huang et al. 2025 ("Over-Tokenized
+    Transformer"). Pairs with the same first id do so only if the second ones differ by a multiple of the
+    number of rows.
 
     Args:
         table: the vectors of tokens.
@@ -123,7 +124,10 @@ class Skips:
 
 
 class EmbeddingSkip(nn.Module):
-    """Adds the input of the first layer to that of a later one: x + w x0, with w = 0 at the start."""
+    """Adds the input of the first layer to that of a later one: x + w x0, with w = 0 at the start.
+
+    The speed runs of modded-nanogpt (Jordan et al. 2024) have such a connection.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +142,7 @@ class EmbeddingSkip(nn.Module):
 class ValueSkip(nn.Module):
     """Mixes the values V1 of the first self-attention into those of a later one: (1 - w) V + w V1.
 
-    This is ResFormer with a learned weight for each layer (Zhou et al. 2024, section 3), which is 1/2 at the
+    This is ResFormer with a learned weight for each layer (Zhou et al. 2024), which is 1/2 at the
     start. Cross-attention has no need of it: all layers project the same memory, so one projection can be
     any mean of two.
 
@@ -180,7 +184,7 @@ def _gated(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def _squared_relu(x: Tensor) -> Tensor:
-    """max(0, x)^2 (So et al. 2021, "Primer", section 4.1)."""
+    """max(0, x)^2 (So et al. 2021, "Primer")."""
     return torch.relu(x).square()
 
 

@@ -17,6 +17,7 @@ from page_tables import Table
 from torch import Tensor
 
 from nmt.bundle import Bundle
+from nmt.config import NormKind
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
@@ -63,6 +64,10 @@ class Example:
         """
         model, config, tokenizer = bundle.model, bundle.config.model, bundle.tokenizer
         is_plain = config.attention == "scaled_dot" and config.attention_window is None
+        later = {
+            key: getattr(config, key) for key in ("gated", "value_skip", "embedding_skip", "bigram_rows")
+        }
+        is_plain = is_plain and not any(later.values()) and config.norm_kind is NormKind.layer
         if not (isinstance(model, Transformer) and is_plain and config.positions.name == "sinusoidal"):
             raise UserError(
                 f"{bundle.folder}: not a Transformer with scaled dot products and sinusoidal positions. "

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
-from toy import toy_config, write_toy
+from toy import LATER, toy_config, write_toy
 
 from nmt.bundle import read_weights
 from nmt.config import Exchange, OptimizerConfig, SetConfig, Sharding, SplitConfig, TrainConfig
@@ -145,17 +145,24 @@ def test_a_run_goes_on_with_another_number_of_processes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", [STEADY, replace(STEADY, name="muon")], ids=["adam", "muon"])
+@pytest.mark.parametrize(
+    ("optimizer", "model"),
+    [(STEADY, {}), (replace(STEADY, name="muon"), {}), (replace(STEADY, name="muon"), LATER)],
+    ids=["adam", "muon", "muon, later papers"],
+)
 def test_a_run_changes_between_whole_and_sharded(
-    optimizer: OptimizerConfig, data: Path, tmp_path: Path
+    optimizer: OptimizerConfig, model: dict[str, Any], data: Path, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"micro_batches": 2, "checkpoint_every": 5, "optimizer": optimizer}
     for max_updates, sharding in ((5, Sharding.full), (10, Sharding.none), (15, Sharding.full)):
         config = toy_config(
             data, tmp_path / "run", devices="2", max_updates=max_updates, sharding=sharding, **options
         )
+        config.model = replace(config.model, **model)
         assert f"{max_updates} updates" in train(config)
-    train(toy_config(data, tmp_path / "one", max_updates=15, **options))
+    config = toy_config(data, tmp_path / "one", max_updates=15, **options)
+    config.model = replace(config.model, **model)
+    train(config)
     for file in ("model", "optimizer"):
         a, b = (
             read_weights(tmp_path / run / f"checkpoints/update-00000015/{file}.safetensors")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy import toy_config
+from toy import LATER, toy_config
 
 from nmt.bundle import load_bundles, read_weights
 from nmt.config import DecodingConfig, ModelConfig, PositionsConfig
@@ -22,9 +23,10 @@ SCORES = {
     "gru": ModelConfig(architecture="rnn_attention"),
     "lstm": ModelConfig(architecture="rnn_attention", options={"cell": "lstm", "attention": "luong"}),
     "rotary and alibi": ModelConfig(positions=PositionsConfig("rotary", decoder="alibi")),
+    "later papers": ModelConfig(**LATER),
     "two widths": ModelConfig(key_width=4, value_width=20),
 }
-QUICK = {"relative", "gru"}
+QUICK = {"relative", "gru", "later papers"}
 VARIANTS = {**{name: ModelConfig(positions=PositionsConfig(name)) for name in POSITIONS}, **SCORES}
 
 
@@ -39,6 +41,7 @@ def test_a_resumed_run_ends_in_the_same_weights_and_translates(name: str, data: 
         config.model.architecture, config.model.options = wanted.architecture, wanted.options
         config.model.attention, config.model.attention_window = wanted.attention, wanted.attention_window
         config.model.key_width, config.model.value_width = wanted.key_width, wanted.value_width
+        config.model = replace(config.model, **{key: getattr(wanted, key) for key in LATER})
         train(config)
 
     trained("straight", 6)

@@ -6,10 +6,12 @@ import random
 from pathlib import Path
 
 from nmt.config import (
+    Activation,
     AugmentationConfig,
     DataConfig,
     DecodingConfig,
     ModelConfig,
+    NormKind,
     Precision,
     SamplingConfig,
     ScheduleConfig,
@@ -20,6 +22,11 @@ from nmt.config import (
     TrainSplitConfig,
 )
 
+LATER = {
+    **{"norm_kind": NormKind.rms, "activation": Activation.silu, "gated": True, "query_key_norm": True},
+    **{"zero_init": True, "value_skip": True, "embedding_skip": True, "bigram_rows": 50},
+}
+"""All options of later papers."""
 WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]
 
 

@@ -21,6 +21,7 @@ from nmt.model import POSITIONS, build_model
 EVEN = replace(TINY, d_model=12, heads=3)
 CONFIGS = {
     **{name: replace(EVEN, positions=PositionsConfig(name)) for name in POSITIONS},
+    "later papers": replace(EVEN, value_skip=True, embedding_skip=True, bigram_rows=9, query_key_norm=True),
     "additive": replace(EVEN, attention="additive"),
     "window": replace(EVEN, attention_window=2),
     **{
