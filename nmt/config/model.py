@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from nmt.config import disabled
-from nmt.config.checks import Section, between, bounded, share
+from nmt.config.checks import Section, above, between, bounded, share
 from nmt.config.schema import registered_name
 from nmt.errors import UserError
 
@@ -111,6 +111,9 @@ class ModelConfig(Section, key="model.", refused=disabled.REFUSED_IN_MODELS):
     target."""
     output_bias: bool = False
     """A bias for each piece is added to the logits. Not in the paper; models of Marian have it."""
+    logit_cap: float | None = bounded(None, above(0, 10_000))
+    """Bound c of the logits: c tanh(logit / c) takes the place of a logit (Gemma 2, 2024, section 2). null:
+    no bound. Not in the paper."""
     positions: PositionsConfig = field(default_factory=PositionsConfig)
     bigram_rows: int = bounded(0, between(0, 100_000_000))
     """Rows of a table of vectors for each side; the vector of a token and the one before it, found by a hash,

@@ -310,6 +310,8 @@ def _specification(model: Transformer, config: ModelConfig, max_length: int) -> 
             stack.position_encodings.encodings = _array(_table(positions, config.d_model, max_length))
         if config.norm is Norm.pre:
             fill.norm(stack.layer_norm, f"{side}_norm")
+    if config.logit_cap is not None:
+        decoder.final_logit_softcapping = np.float32(config.logit_cap)
     decoder.projection.weight = _array(model.output_weight)
     if model.output_bias is not None:
         decoder.projection.bias = _array(model.output_bias)

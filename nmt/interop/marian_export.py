@@ -62,6 +62,7 @@ class MarianExporter(Exporter):
             ("value_skip", config.value_skip, False),
             ("embedding_skip", config.embedding_skip, False),
             ("bigram_rows", config.bigram_rows, 0),
+            ("logit_cap", config.logit_cap, None),
             ("gated", config.gated, False),
         ):
             if value != needed:

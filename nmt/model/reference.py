@@ -63,7 +63,10 @@ def naive_log_probs(weights: Weights, config: ModelConfig, hidden: Tensor) -> Te
     """(T, D) hidden states → (T, V) log-probabilities."""
     matrix = weights["output.weight" if config.tie is Tie.none else "target_embedding.weight"]
     bias = weights["logit_bias"] if config.output_bias else 0.0
-    return (hidden @ matrix.T + bias).log_softmax(-1)
+    logits = hidden @ matrix.T + bias
+    if config.logit_cap is not None:
+        logits = config.logit_cap * (logits / config.logit_cap).tanh()
+    return logits.log_softmax(-1)
 
 
 def naive_attention(

@@ -164,10 +164,13 @@ class Seq2Seq(nn.Module, ABC):
     def logits(self, hidden: Tensor) -> Tensor:
         """(N, D) hidden states → (N, V), the logits of the next piece, in fp32 or wider.
 
-        They are `hidden @ output_weight.T + output_bias`, as the training loss computes them.
+        They are `hidden @ output_weight.T + output_bias`, as the training loss computes them. With
+        `model.logit_cap` they are bounded.
         """
         scores = F.linear(hidden, self.output_weight, self.output_bias)
-        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        cap = self.config.logit_cap
+        return scores if cap is None else torch.tanh(scores / cap) * cap
 
     def log_probs(self, hidden: Tensor) -> Tensor:
         """(N, D) hidden states → (N, V), the log-probabilities of the next piece; without a gradient.

@@ -24,7 +24,7 @@ from nmt.config import (
 
 LATER = {
     **{"norm_kind": NormKind.rms, "activation": Activation.silu, "gated": True, "query_key_norm": True},
-    **{"zero_init": True, "value_skip": True, "embedding_skip": True, "bigram_rows": 50},
+    **{"zero_init": True, "value_skip": True, "embedding_skip": True, "bigram_rows": 50, "logit_cap": 20.0},
 }
 """All options of later papers."""
 WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]

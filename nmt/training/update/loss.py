@@ -11,6 +11,7 @@ size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -55,6 +56,7 @@ def training_loss(
     ignores: bool = False,
     initial_gradient: Tensor | None = None,
     kernel: LossKernel | None = None,
+    cap: float | None = None,
 ) -> Losses:
     """Returns the losses of the decoder's hidden states.
 
@@ -90,12 +92,13 @@ def training_loss(
         initial_gradient: () 1, the tensor with which the backward pass will begin. If it is the gradient of
             the objective, nothing is multiplied by it. To read the value of a tensor, the host would wait
             for the GPU.
-        kernel: replaces logits by their gradients, not with SimCut; None: operators of torch do.
+        kernel: replaces logits by their gradients, not with SimCut or `cap`; None: operators of torch do.
+        cap: bound c of the logits, as in `Seq2Seq.logits`; None: they have none.
     """
     assert not (rdrop and simcut) and not (ignores and (rdrop or simcut))
     dtype = dtype or hidden.dtype
-    kernel = None if simcut else kernel
-    options = _Options(smoothing, rdrop, simcut, scale, dtype, ignores, initial_gradient, kernel)
+    kernel = None if simcut or cap else kernel
+    options = _Options(smoothing, rdrop, simcut, scale, dtype, ignores, initial_gradient, kernel, cap)
     inputs = (x for x in (hidden, weight, bias) if x is not None)
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return Losses(*_apply(hidden, weight, bias, target, options))
@@ -112,6 +115,7 @@ class _Options(NamedTuple):
     ignores: bool
     initial_gradient: Tensor | None
     kernel: LossKernel | None
+    cap: float | None
 
 
 class _Loss(torch.autograd.Function):
@@ -157,9 +161,11 @@ def _losses(
     Label smoothing needs no pass over the logits. With h a token's hidden state and w_v the rows of `weight`,
     its part of the loss is smoothing * h . (w_target - mean over v of w_v). Its gradient is the same row for
     every h, and the same row for every w_v except the target's. With a bias b, the logit of the target has
-    b_target, and the mean of all logits has the mean of b.
+    b_target, and the mean of all logits has the mean of b. Bounded logits are not linear in h, so that
+    `_through_cap` smooths them.
     """
-    smoothing, rdrop, simcut, scale, dtype, ignores, _, kernel = options
+    smoothing, rdrop, simcut, scale, dtype, ignores, _, kernel, cap = options
+    linear = 0.0 if cap else smoothing  # the smoothing that needs no pass over the logits
     needs_hidden, needs_weight, needs_bias = needed
     passes = hidden.detach().to(dtype).view(2 if rdrop or simcut else 1, -1, hidden.shape[1])
     left_out = (target == IGNORED_ID)[:, None] if ignores else None
@@ -181,12 +187,12 @@ def _losses(
     if grad_hidden is not None:
         grad_hidden[:, -(-len(target) // size) * size :] = 0.0  # the padding that no part below contains
     grad_weight = grad_bias = None
-    each_hidden = (mean * (-smoothing * scale / num_learning)).to(dtype)
+    each_hidden = (mean * (-linear * scale / num_learning)).to(dtype)
     if needs_weight:
-        grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
+        grad_weight = (summed * (-linear * scale / len(weight))).expand_as(weight).contiguous()
     if needs_bias and added is not None:
         grad_bias = torch.zeros_like(added, dtype=_wide(dtype))
-        grad_bias += -smoothing * scale * num_tokens / len(weight)
+        grad_bias += -linear * scale * num_tokens / len(weight)
     tokens = summed.new_zeros(3, len(target))  # for each token: -log p, its logit, the divergence
     for part in _parts(len(target), size):
         scores = [F.linear(x[part], weight, added) for x in passes]
@@ -213,7 +219,7 @@ def _losses(
     mean_logit = summed @ mean  # summed over the tokens
     if mean_added is not None:
         mean_logit = mean_logit + mean_added * num_tokens
-    loss = nll + smoothing * (target_logit - mean_logit)
+    loss = nll + smoothing * (target_logit - (0.0 if cap else mean_logit))
     flat = None if grad_hidden is None else grad_hidden.flatten(0, 1)
     objective = loss + divergence if len(passes) > 1 else loss.clone()  # no output may be another one
     return Losses(objective * scale if scale != 1.0 else objective, loss, nll), (flat, grad_weight, grad_bias)
@@ -229,13 +235,41 @@ def _in_parts(
     for rows in _parts(len(ids), _rows_of_losses(scores[0])):
         logits = [score[rows] for score in scores]
         differentiate = _rdrop if options.rdrop else _simcut if options.simcut else _cross_entropy
-        grads = differentiate(logits, ids[rows, None], figures[:, rows], options)
+        compute = differentiate if options.cap is None else partial(_through_cap, differentiate)
+        grads = compute(logits, ids[rows, None], figures[:, rows], options)
         if gradient:
             for logit, grad in zip(logits, grads, strict=True):
                 if options.scale != 1.0:
                     grad.mul_(options.scale)
                 if grad is not logit:
                     logit.copy_(grad)
+
+
+def _through_cap(
+    differentiate: Callable[..., list[Tensor]],
+    logits: list[Tensor],
+    ids: Tensor,
+    figures: Tensor,
+    options: _Options,
+) -> list[Tensor]:
+    """Differentiates the loss of bounded logits c tanh(z / c), with its label smoothing.
+
+    The derivative of a bounded logit is 1 - tanh(z / c)^2. The second figure of a token is its bounded logit
+    less the mean of its bounded logits.
+    """
+    assert options.cap is not None
+    tanhs = [(logit.to(_wide(logit.dtype)) / options.cap).tanh_() for logit in logits]
+    grads = differentiate([tanh * options.cap for tanh in tanhs], ids, figures, options)
+    learning = 1 if options.simcut else len(tanhs)  # passes that learn the target
+    figures[1] -= torch.stack([tanh.mean(1) for tanh in tanhs[:learning]]).mean(0) * options.cap
+    for grad in grads[:learning]:
+        grad -= options.smoothing / grad.shape[1] / learning
+    for grad, tanh in zip(grads, tanhs, strict=True):
+        grad *= tanh.square_().neg_().add_(1.0)
+    if options.ignores:
+        figures[1].masked_fill_(ids[:, 0] < 0, 0.0)
+        grads[0].masked_fill_(ids < 0, 0.0)
+    return grads
 
 
 def _add_product(total: Tensor, grad: Tensor, x: Tensor) -> None:

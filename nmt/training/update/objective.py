@@ -211,6 +211,7 @@ class LabelSmoothing(Objective):
             dtype=inputs.dtype,
             ignores=inputs.ignores,
             initial_gradient=inputs.initial_gradient,
+            cap=inputs.model.config.logit_cap,
             kernel=inputs.model.backend.loss_kernel,
         )
 

@@ -43,6 +43,7 @@ VARIANTS: dict[str, ModelConfig] = {
     "reglu, pre-norm": replace(POST, gated=True, norm=Norm.pre, encoder_layers=1, decoder_layers=1),
     "rms": replace(POST, norm_kind=NormKind.rms),
     "rms, pre-norm": replace(POST, norm_kind=NormKind.rms, norm=Norm.pre),
+    "bounded logits": replace(POST, logit_cap=3.0, output_bias=True),
     "relu2": replace(POST, activation=Activation.relu2),
     "unscaled": replace(POST, attention="dot"),
     "wide heads": replace(POST, key_width=12, value_width=12),
@@ -286,6 +287,7 @@ def test_halves_are_written_byte_for_byte(bundle_of: BundleOf, tmp_path: Path) -
                     (replace(POST, **{key: True}), f"model.{key}=true: transformers' Marian has no such")
                     for key in ("gated", "query_key_norm", "value_skip", "embedding_skip")
                 ),
+                (replace(POST, logit_cap=30.0), "model.logit_cap=30.0: transformers' Marian has no such"),
                 (replace(POST, bigram_rows=50), "model.bigram_rows=50: transformers' Marian has no such"),
                 (
                     replace(POST, architecture="rnn_attention"),

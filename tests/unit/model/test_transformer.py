@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from nmt.config import Activation, ModelConfig, Norm, NormKind, Tie
+from nmt.config import Activation, ModelConfig, Norm, NormKind, PositionsConfig, Tie
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, Transformer
@@ -46,6 +46,7 @@ CONFIGURATIONS = {
     "both skips, two widths": replace(TINY, value_skip=True, embedding_skip=True, key_width=5),
     "bigrams": replace(TINY, bigram_rows=7),
     "bigrams of two vocabularies": replace(TINY, bigram_rows=64, tie=Tie.target, norm=Norm.pre),
+    "bounded logits": replace(TINY, logit_cap=2.0, output_bias=True),
     "rms": replace(TINY, norm_kind=NormKind.rms),
     "pre rms": replace(TINY, norm_kind=NormKind.rms, norm=Norm.pre),
     "head norms": replace(TINY, query_key_norm=True),
@@ -266,6 +267,15 @@ def test_word_dropout_leaves_a_token_its_position_alone() -> None:
         assert set(mask.unique().tolist()) == {0.0, 2.0}
         torch.testing.assert_close(seen, words * mask + positions)
     assert torch.equal(model.eval()(batch), without.eval()(batch))
+
+
+def test_a_token_after_one_that_is_cut_out_has_the_bigram_of_a_first_one() -> None:
+    model = build(replace(TINY, bigram_rows=50, positions=PositionsConfig("none")))
+    ids, cut = torch.tensor([5, 6, 7]), torch.tensor([False, True, False])
+    first = model.embed_sources(torch.tensor([7]), Places(torch.zeros(1), 1, Tensor))
+    embedded = model.embed_sources(ids, Places(torch.arange(3), 3, Tensor, cut))
+    assert not embedded[1].any() and torch.equal(embedded[2], first[0])
+    assert not torch.equal(model.embed_sources(ids, Places(torch.arange(3), 3, Tensor))[2], first[0])
 
 
 def test_dropout_is_a_pure_function_of_the_seed() -> None:

@@ -33,9 +33,11 @@ def naive(
     rdrop: float = 0.0,
     simcut: float = 0.0,
     scale: float = 1.0,
+    cap: float | None = None,
 ) -> Losses:
     """The formulas of the docstring, with all logits at once; the R-Drop term is half of the paper's."""
     logits = F.linear(hidden, weight, bias).to(torch.promote_types(hidden.dtype, torch.float32))
+    logits = logits if cap is None else cap * (logits / cap).tanh()
     passes = logits.chunk(2) if rdrop or simcut else [logits]
     learning = passes[:1] if simcut else passes
     losses, nlls = zip(*(naive_loss(part, target, smoothing) for part in learning), strict=True)
@@ -58,7 +60,7 @@ def run(
     target: Tensor,
     outer: float,
     bias: Tensor | None = None,
-    **options: float,
+    **options: Any,
 ) -> list[Tensor]:
     """Returns all sums, and the gradients of hidden states, weights and bias."""
     leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight, bias) if x is not None]
@@ -71,10 +73,11 @@ TARGET = torch.tensor([0, 10, 3, 3, 7, 1, 0])
 
 
 @pytest.mark.parametrize(
-    ("smoothing", "rdrop", "simcut"),
+    ("smoothing", "rdrop", "simcut", "cap"),
     [
-        *((0.0, 0.0, 0.0), (0.1, 0.0, 0.0), (0.9, 0.0, 0.0), (0.0, 5.0, 0.0), (0.1, 0.5, 0.0)),
-        *((0.0, 0.0, 1.0), (0.1, 0.0, 0.5)),
+        *((0.0, 0.0, 0.0, None), (0.1, 0.0, 0.0, None), (0.9, 0.0, 0.0, None), (0.0, 5.0, 0.0, None)),
+        *((0.1, 0.5, 0.0, None), (0.0, 0.0, 1.0, None), (0.1, 0.0, 0.5, None)),
+        *((0.1, 0.0, 0.0, 2.0), (0.1, 0.5, 0.0, 2.0), (0.1, 0.0, 0.5, 2.0)),
     ],
 )
 @pytest.mark.parametrize(("outer", "scale"), [(1.0, 1.0), (3.5, 1.0), (1.0, 64.0)])
@@ -85,6 +88,7 @@ def test_losses_and_gradients_match_the_formulas(
     smoothing: float,
     rdrop: float,
     simcut: float,
+    cap: float | None,
     outer: float,
     scale: float,
     products: int,
@@ -96,7 +100,7 @@ def test_losses_and_gradients_match_the_formulas(
     torch.manual_seed(1)
     hidden, weight = torch.randn(14 if rdrop or simcut else 7, 5), torch.randn(11, 5)
     bias = torch.randn(11) if biased else None
-    options = {"smoothing": smoothing, "rdrop": rdrop, "simcut": simcut, "scale": scale}
+    options = {"smoothing": smoothing, "rdrop": rdrop, "simcut": simcut, "scale": scale, "cap": cap}
     fast = run(training_loss, hidden, weight, TARGET, outer, bias, **options)
     hidden, weight, bias = hidden.double(), weight.double(), None if bias is None else bias.double()
     exact = run(naive, hidden, weight, TARGET, outer, bias, **options)
@@ -184,9 +188,9 @@ def test_huge_logits_stay_finite(rdrop: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("biased", "cap"), [(False, None), (True, None), (True, 2.0)])
 def test_ignored_targets_count_for_nothing(
-    biased: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    biased: bool, cap: float | None, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_rows_of_products", lambda weight: 4)
     torch.manual_seed(6)
@@ -201,7 +205,7 @@ def test_ignored_targets_count_for_nothing(
     def ignoring(*args: Tensor, **options: float) -> Losses:
         return loss(*args, **options, ignores=True)
 
-    options = {"smoothing": 0.1, "scale": 4.0}
+    options = {"smoothing": 0.1, "scale": 4.0, "cap": cap}
     plain = run(loss, hidden, weight, TARGET, 1.0, bias, **options)
     found = run(ignoring, filled, weight, target, 1.0, bias, **options)
     assert found[3][[1, 5, 8]].abs().max() == 0
