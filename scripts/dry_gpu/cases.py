@@ -18,6 +18,11 @@ from dry_gpu import device
 
 VOCAB_SIZE = 500
 _ALL_KERNELS = "training.unmeasured_kernels=[relu_product,attention_biases,loss_rows,adam_divisor]"
+_LATER = (
+    *("model.norm_kind=rms", "model.activation=silu", "model.gated=true", "model.query_key_norm=true"),
+    *("model.zero_init=true", "model.value_skip=true", "model.embedding_skip=true", "model.bigram_rows=99"),
+    "model.logit_cap=9",
+)
 
 
 def update(
@@ -112,6 +117,10 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
         *("training.precision=bf16", "model.norm=pre", "model.activation=gelu"),
         *("model.ffn_dropout=0.1", "model.word_dropout=0.1"),
     ),
+    "bigrams and bounded logits": update(
+        *("training.precision=bf16", "model.bigram_rows=99", "model.logit_cap=9")
+    ),
+    "all of later papers": update(*("training.precision=bf16", "training.half_residual=true", *_LATER)),
     "AdamW, clipping, EMA": update(
         *("training.precision=bf16", "training.clip_norm=1", "training.ema=0.999"),
         *("training.optimizer.name=adamw", "training.optimizer.weight_decay=0.1"),
@@ -141,6 +150,7 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "search in bf16": search(precision="bfloat16"),
     "search with rotary": search("model/positions=rotary"),
     "search with relative": search("model/positions=relative"),
+    "search with all of later papers": search(*_LATER, precision="bfloat16"),
     "search with narrow keys": search("model.key_width=8"),
 }
 """name → a function that runs it and returns figures."""
