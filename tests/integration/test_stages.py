@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import SMALL, Toy
+from commands import SMALL, Toy, environment
+from forking import forked_command
 from toy import toy_config, write_toy
+from waiting import wait_until
 
 from nmt.config import DistillationConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.training.run import train
 from nmt.training.stages import synthetic
 from nmt.training.stages.synthetic import StageFolder
+from nmt.training.state.run_folder import RunFolder
 
 LEARNING = (
     "model.d_model=64",
@@ -254,6 +259,11 @@ def test_damaged_files_of_a_stage(teacher: Path, tmp_path: Path, said: pytest.Lo
     chunk.unlink()
     train(config)
     assert stage_files(tmp_path / "run") == before
+    for side in ("src", "tgt"):
+        with open(data / f"train.{side}", "a") as file:
+            file.write("more\n")
+    with pytest.raises(UserError, match=rf"{stage}: started with cleaned training text=\w+, not \w+\. Give"):
+        train(config)
 
 
 @pytest.mark.slow
@@ -264,6 +274,28 @@ def test_two_processes_write_what_one_writes(teacher: Path, reverse: Path, tmp_p
         options = replace(config.training, devices=processes, micro_batches=2)
         train(replace(config, training=options))
     assert stage_files(tmp_path / "1") == stage_files(tmp_path / "2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_stopped_while_the_reverse_model_trains(processes: str, toy: Toy) -> None:
+    """It is resumed, then translates, then the model is trained: the weights are those of one session."""
+    several = ("training.micro_batches=2", f"training.devices={processes}", "training.checkpoint_every=3")
+    options = toy.small(*LEARNING, *several, "data.monolingual.target=train.tgt")
+    runs = [toy.folder / f"{name}{processes}" for name in ("stopped", "whole")]
+    command = forked_command("nmt-train", *options, f"run_dir={runs[0]}")
+    process = subprocess.Popen(
+        command, cwd=toy.folder, env=environment(toy.cache), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    wait_until(lambda: RunFolder(runs[0] / "stages/reverse").holds_checkpoints())
+    process.terminate()
+    said = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert "the same command resumes from here" in said and not (runs[0] / "stages/back_translated").exists()
+    for run in runs:
+        toy.done("nmt-train", *options, f"run_dir={run}")
+    weights = [(run / "checkpoints/update-00000120/model.safetensors").read_bytes() for run in runs]
+    assert weights[0] == weights[1]
 
 
 def test_each_of_several_corpora_is_distilled(toy: Toy, teacher: Path) -> None:

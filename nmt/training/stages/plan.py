@@ -179,12 +179,13 @@ def _run(stage: Stage, config: TrainConfig, text: TrainingText, ranks: Ranks) ->
     folder, options = stage.folder(config), stage.options
     paths, reverse, tag = _models(stage, config), list[str](), None
     if stage.corpus is None:
-        lines, facts = monolingual_lines(config.data), {}
+        lines = monolingual_lines(config.data)
+        facts: dict[str, Any] = {"data.monolingual.target": f"the text {lines.fingerprint}"}
     else:
         lines, tag = text.sources(stage.corpus), _given_corpora(config.data)[stage.corpus].tag
         facts = {key: value for key, value in fixed_options(config).items() if _TEXT.fullmatch(key)}
+        facts["cleaned training text"] = lines.fingerprint
         reverse = folders("distillation.reverse", config.distillation.reverse)
-    facts["text"] = lines.fingerprint
     facts |= {f"{options.options_prefix}decoding.{key}": value for key, value in options.decoding.items()}
     for key, names in ((stage.key, paths), ("distillation.reverse", reverse)):
         try:

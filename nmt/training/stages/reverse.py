@@ -47,7 +47,6 @@ def train_reverse(
     _write(train_files, text.pairs())
     _write(valid_files, [text.valid_pairs()])
     train(reverse_config(config, train_files, valid_files), ranks)
-    log.info("%s: the reverse model is trained", config.run_dir)
 
 
 def reverse_config(config: TrainConfig, train: Sequence[Path], valid: Sequence[Path]) -> TrainConfig:
