@@ -110,8 +110,10 @@ def test_what_the_guide_concludes() -> None:
     base = found.pop("base")
     assert len(base) == 3
     assert {name for name, values in found.items() if min(values) > max(base)} == {
-        *("C-d_model-256", "C-layers-8", "D-dropout-0.2")
+        *("A-heads-1", "A-heads-32", "B-key_width-16", "B-key_width-32", "C-layers-2", "C-layers-4"),
+        *("C-d_model-256", "C-d_ff-1024", "D-dropout-0.0", "D-dropout-0.2", "D-label_smoothing-0.2"),
+        "E-positions-learned",
     }
     assert {name for name, values in found.items() if max(values) < min(base)} == {
-        *("C-d_model-1024", "C-d_ff-4096", "C-layers-2", "C-layers-4", "D-dropout-0.0")
+        *("C-d_model-1024", "C-d_ff-4096", "D-label_smoothing-0.0")
     }
