@@ -182,13 +182,22 @@ def test_options_that_have_no_effect_are_listed() -> None:
     )
     assert ignored_options(unused) == []
     given = replace(
-        unused, norm=Norm.pre, positions=PositionsConfig(name="rotary"), attention_window=3, key_width=4
+        unused,
+        norm=Norm.pre,
+        positions=PositionsConfig(name="rotary"),
+        attention_window=3,
+        key_width=4,
+        gated=True,
+        bigram_rows=5,
+        logit_cap=30.0,  # has an effect
     )
     assert ignored_options(given) == [
         "model.positions.name=rotary",
         "model.key_width=4",
         "model.attention_window=3",
         "model.norm=pre",
+        "model.gated=True",
+        "model.bigram_rows=5",
     ]
     assert ignored_options(ModelConfig(norm=Norm.pre)) == []
 
