@@ -75,6 +75,7 @@ def test_a_cuda_branch_runs_without_a_host_synchronisation(
 def test_the_layers_of_the_paper_are_fused(found: dict[str, dict[str, Any]]) -> None:
     # Two micro-batches of four encoder layers with two sub-layers, and four decoder layers with three.
     expected = {"bf16": 40, "fp16 on sm75": 40, "rotary": 40, "fp32": 0, "pre-norm, gelu, all dropouts": 0}
+    expected |= {"bigrams and bounded logits": 40, "all of later papers": 0}
     embedded = {"bf16": 4, "fp16 on sm75": 4, "rotary": 0, "fp32": 0, "pre-norm, gelu, all dropouts": 0}
     for case, count in embedded.items():  # two micro-batches of two sides
         assert found[case]["operators"].get("embed", 0) == count, case
