@@ -155,9 +155,11 @@ class Trainer:
         progress, value = self.progress, value_of(limit, self.options)
         progress.decays.append(Decay(progress.update, last, self._learning_rate(), limit, value))
         if self.ranks.is_main and last > progress.update:
+            first = len(progress.decays) == 1
             log.info(
-                "update %d: the learning rate falls until update %d, the last one (training.%s=%s)",
-                *(progress.update, last, limit, getattr(self.options, limit)),
+                "update %d: the %s update %d%s (training.%s=%s)",
+                *(progress.update, "learning rate falls until" if first else "last update is now"),
+                *(last, ", the last one" if first else "", limit, getattr(self.options, limit)),
             )
 
     def _micro_batch(self, batch: Batch, number: int) -> None:
