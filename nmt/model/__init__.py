@@ -7,6 +7,7 @@ import torch
 
 from nmt.config import Kernel
 from nmt.model.backend import Backend
+from nmt.model.dropout import Dropout
 from nmt.model.gpu import GpuBackend
 from nmt.model.positions import POSITIONS, build_positions
 from nmt.model.recurrent import RecurrentModel
@@ -30,6 +31,7 @@ __all__ = [
     "MODELS",
     "POSITIONS",
     "DecoderState",
+    "Dropout",
     "Linear",
     "ModelOutput",
     "RecurrentModel",

@@ -15,7 +15,7 @@ import torch
 
 from nmt.config import RECIPE_KEYS, Recipe, TrainConfig
 from nmt.data.preparation.prepare import Prepared
-from nmt.model.size import num_weights
+from nmt.model import model_class
 from nmt.runtime.machine import choose_device, wanted_processes
 from nmt.runtime.streams import log
 from nmt.training.figures.meter import measured_ceiling
@@ -180,7 +180,8 @@ def _size(facts: Facts, config: TrainConfig) -> tuple[Size, int]:
     fitting: list[tuple[Size, int]] = []
     for size in SIZES:
         model = with_values(config, _given_open(config, size.options)).model
-        weights = num_weights(model, 0, 0) + facts.pieces * model.d_model
+        layers = model_class(model).num_weights(model, 0, 0)
+        weights = layers + facts.pieces * model.d_model
         updates = max(1, int(_USED * facts.speed * seconds / (_OPERATIONS * weights * size.tokens)))
         if not fitting or updates * size.tokens >= _TOKENS_A_WEIGHT * weights:
             fitting.append((size, updates))

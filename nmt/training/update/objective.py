@@ -18,8 +18,7 @@ from nmt.config import ModelConfig, Precision, TrainingConfig, typed_options
 from nmt.data.batches.batching import Batch, Layout
 from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.errors import UserError
-from nmt.model import ModelOutput, Seq2Seq, as_output, model_class
-from nmt.model.dropout import Dropout
+from nmt.model import Dropout, ModelOutput, Seq2Seq, as_output, model_class
 from nmt.runtime.plugins import Registry
 from nmt.training.update.loss import Losses, training_loss
 from nmt.training.update.precision import autocast, product_dtype

@@ -159,7 +159,7 @@ def test_a_step_of_a_search(score_name: str, name: str | None, window: int | Non
             newest = qkv[[place, length + place]]
             targets.append(state.self_attend(newest, score, LAYER))
             source.append(state.cross_attend(newest[:, 0], None, score, LAYER))
-            state = state.advanced()
+            state = state.advanced(torch.zeros(2, 1, dtype=torch.int64))
         for found, expected in (
             (targets, naive(*qkv.unbind(1), own, score)),
             (source, naive(qkv[:, 0], *memory.unbind(1), cross, score)),

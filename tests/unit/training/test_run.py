@@ -55,7 +55,7 @@ def test_options_that_exclude_cuda_graphs_are_refused_before_the_data_are_prepar
 
     def start(config: TrainConfig) -> None:
         folder = RunFolder(tmp_path)
-        run._checked_and_prepared(run.with_choices(config, folder, 1), folder, ALONE)
+        run._checked_and_prepared(run.with_choices(config, folder, 1), folder, ALONE, 0.0)
 
     with pytest.raises(UserError if message else Preparing, match=message):
         start(config)
@@ -87,4 +87,4 @@ def test_the_cleaned_pairs_do_not_replace_a_file_of_the_data(
         message = rf"cleaned_pairs: .*{name}\.(de|en) is a file of the data\. Give another name"
         refused = name != "other"
         with pytest.raises(UserError if refused else Preparing, match=message if refused else None):
-            run._checked_and_prepared(options, folder, ALONE)
+            run._checked_and_prepared(options, folder, ALONE, 0.0)

@@ -34,7 +34,7 @@ def config(**training: Any) -> TrainConfig:
 def test_figures_of_literal_updates() -> None:
     meter = Meter(config(), ceiling=4e12, device=CPU)
     meter.add(Counters(0.0, 2.0, 180.0, 360.0, 180.0, 0.0, 0.0, 0.0, 0.0), 7.0, 1.0, 0.5)
-    meter.add(Counters(0.0, 6.0, 120.0, 540.0, 420.0, 0.0, 0.0), 3.0, 3.0, 1.0)
+    meter.add(Counters(0.0, 6.0, 120.0, 540.0, 420.0, 0.0, 0.0, 0.0, 0.0), 3.0, 3.0, 1.0)
     figures = meter.figures()
     assert figures.pop("peak_memory_gb") == pytest.approx(peak_memory(CPU) / 1e9, rel=0.5)
     assert figures == pytest.approx(
@@ -54,7 +54,7 @@ def test_figures_begin_anew() -> None:
     meter = Meter(config(rdrop=5.0), ceiling=1e12, device=CPU)
     meter.add(Counters(900.0, 1.0, 100.0, 800.0, 700.0, 0.0, 0.0, 0.0, 0.0), 1.0, 2.0, 1.5)
     meter.clear()
-    meter.add(Counters(500.0, 1.0, 100.0, 400.0, 300.0, 0.0, 0.0), 2.0, 1.0, 1.75)
+    meter.add(Counters(500.0, 1.0, 100.0, 400.0, 300.0, 0.0, 0.0, 0.0, 0.0), 2.0, 1.0, 1.75)
     figures = meter.figures()
     assert (figures["objective"], figures["loss"], figures["data_wait"]) == (5.0, 4.0, 0.25)
     assert (figures["tokens_per_second"], figures["mfu"], figures["filling"]) == (100.0, 1.0, 0.5)

@@ -101,7 +101,7 @@ def test_a_schedule_of_a_plugin_has_options_of_its_own() -> None:
         (
             ScheduleConfig(name="cosine"),
             "training.schedule.name=cosine: there is no schedule cosine. "
-            "Choose from noam, inverse_sqrt, linear, constant, steps.",
+            "Choose from noam, inverse_sqrt, linear, constant, wsd, steps.",
         ),
         (
             ScheduleConfig(name=LINEAR, options={"final": 0.1}),
