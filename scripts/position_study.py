@@ -32,6 +32,7 @@ from nmt.runtime.files import replaced
 
 PARTS: Mapping[str, str] = {
     "tasks": "copy, reverse and sort, every encoding, three seeds",
+    "bases": "copy and sort, sinusoids of other bases, three seeds",
     "mixed": "copy and reverse, different encodings in encoder and decoder",
     "concatenated": "copy, with concatenated pairs in training",
     "probe": "position in the hidden states, with and without residual connections",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -71,15 +71,23 @@ def with_tables(text: str, records: Sequence[Record], label: Callable[[str], str
 def task_table(records: Sequence[Record]) -> Sequence[Row]:
     """Sentences that are completely right, by encoding, task and length."""
     return [
-        [
-            f"`{encoding}`",
-            *(
-                _text(over(chosen(records, part="tasks", task=task, encoder=encoding), accuracy(lengths)))
-                for task in symbols.TASKS
-                for lengths in (TRAINED, (25,), (40,))
-            ),
-        ]
+        [f"`{encoding}`", *_task_cells(records, symbols.TASKS, part="tasks", encoder=encoding)]
         for encoding in ENCODINGS
+    ]
+
+
+def base_table(records: Sequence[Record]) -> Sequence[Row]:
+    """Sentences that are completely right, by base of the sinusoids, task and length."""
+    facts = {base: {"part": "bases", "title": f"base {base}"} for base in tasks.BASES}
+    facts[10_000] = {"part": "tasks", "encoder": "sinusoidal"}
+    return [[f"{base:,}", *_task_cells(records, ("copy", "sort"), **facts[base])] for base in sorted(facts)]
+
+
+def _task_cells(records: Sequence[Record], names: Iterable[str], **facts: str) -> Row:
+    return [
+        _text(over(chosen(records, task=task, **facts), accuracy(lengths)))
+        for task in names
+        for lengths in (TRAINED, (25,), (40,))
     ]
 
 
@@ -325,6 +333,7 @@ def _text(spread: Spread | None, digits: int = 0) -> str:
 
 TABLES: Mapping[str, Callable[[Sequence[Record]], Sequence[Row]]] = {
     "tasks": task_table,
+    "bases": base_table,
     "forced": forced_table,
     "mixed": mixed_table,
     "concatenated": concatenated_table,

@@ -23,6 +23,8 @@ MIXED = (
     ("none", "rotary"),
 )
 """Encodings of the encoder and the decoder."""
+BASES = (100, 20_000)
+"""Bases of the sinusoids that are compared with the paper's, 10,000."""
 
 MODEL = (
     "model=tiny",
@@ -54,12 +56,25 @@ TRAINING = (
 
 
 def experiments() -> list[Experiment]:
-    """Returns the experiments of the parts `tasks`, `mixed` and `concatenated`."""
+    """Returns the experiments of the parts `tasks`, `bases`, `mixed` and `concatenated`."""
     found = [
         task_experiment("tasks", task, seed, (encoding, encoding))
         for seed in SEEDS
         for encoding in ENCODINGS
         for task in symbols.TASKS
+    ]
+    found += [
+        task_experiment(
+            "bases",
+            task,
+            seed,
+            ("sinusoidal", "sinusoidal"),
+            [f"model.positions.options.base={base}"],
+            title=f"base {base}",
+        )
+        for seed in SEEDS
+        for base in BASES
+        for task in ("copy", "sort")
     ]
     found += [
         task_experiment("mixed", task, seed, pair)

@@ -242,11 +242,14 @@ def test_models_that_sort_react_least_to_permutations() -> None:
 
 
 def test_minutes_of_the_study() -> None:
-    """Two experiments at a time, those whose time is measured alone: 4 hours, as the script estimates."""
-    experiments = {each.name: each for each in all_experiments()}
-    assert {each["name"] for each in STUDY} == set(experiments)
+    """Two experiments at a time, those whose time is measured alone: 4 hours, as the script estimates.
+
+    The other bases were trained later, on a busy machine.
+    """
+    assert {each["name"] for each in STUDY} == {each.name for each in all_experiments()}
+    experiments = {each.name: each for each in all_experiments() if each.part != "bases"}
     shares = {name: 1 if each.alone else 2 for name, each in experiments.items()}
-    minutes = sum(each["minutes"] / shares[each["name"]] for each in STUDY)
+    minutes = sum(each["minutes"] / shares[each["name"]] for each in STUDY if each["part"] != "bases")
     assert f"{minutes:.0f}" == "227" and f"{minutes / 60:.0f}" == "4"
     estimate = sum(each.minutes / shares[name] for name, each in experiments.items())
     assert estimate == pytest.approx(minutes, rel=0.05)
