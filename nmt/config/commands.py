@@ -27,7 +27,7 @@ class Resume(Enum):
 
 
 class Recipe(Enum):
-    """Who chooses the options that are not given: nmt, for the corpus and the machine, or nobody."""
+    """Whether nmt chooses the options that are not given, for the corpus and the machine."""
 
     auto = "auto"
     none = "none"
@@ -53,7 +53,6 @@ RECIPE_KEYS = (
     "training.patience",
     "training.averaging.count",
     "decoding.beam_size",
-    "decoding.length_penalty",
 )
 """The options that `recipe=auto` chooses, unless they are given."""
 

@@ -147,7 +147,8 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
         quickstart = (
             [] if chosen else [Setting("experiment", "quickstart", "quickstart", "experiment=quickstart")]
         )
-        recipe = _recipe(given, {setting.key for setting in settings if setting.choice is not None})
+        files = {setting.key for setting in settings if setting.choice is not None}
+        recipe = _recipe(given, files) if given.get("recipe") == "auto" else []
         start = given.get("start_from")
         wanted = [] if start is None or "model" in given else architecture_of_model(start, given)
         return [*quickstart, *recipe, *wanted]
@@ -162,26 +163,19 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
 
 
 def _recipe(given: Mapping[str, Any], files: Collection[str]) -> list[Setting]:
-    """Returns the settings of `recipe` and `recipe_keeps`.
+    """Returns the setting of `recipe_keeps` for `recipe=auto`.
 
     `given` are the options that are given, and `files` the keys of those that choose a file.
     """
-    naming = ("experiment", "model", "model.architecture", "start_from")
-    named = [key for key in naming if isinstance(given.get(key), str)]
-    wanted = given.get("recipe")
-    if wanted == "auto" and {"experiment", "start_from"} & set(named):
-        raise UserError(
-            f"recipe=auto: {named[0]}= chooses the options of the training itself. Remove one of the two."
-        )
-    if wanted != "auto":
-        return []
+    for key in ("experiment", "start_from"):
+        if given.get(key) is not None:
+            raise UserError(
+                f"recipe=auto: {key}= chooses the options of the training itself. Remove one of the two."
+            )
     keys = [inner for key, value in given.items() for inner in _inner(key, value)]
     keys = [key for key in keys if key not in files or key == "model"]
     keeps = [key for key in keys if any(_overlap(key, other) for other in RECIPE_KEYS)]
-    return [
-        Setting("recipe", "auto", "auto"),
-        Setting("recipe_keeps", f"[{','.join(keeps)}]", [*keeps, *given.get("recipe_keeps", [])]),
-    ]
+    return [Setting("recipe_keeps", f"[{','.join(keeps)}]", [*keeps, *given.get("recipe_keeps", [])])]
 
 
 def _inner(key: str, value: Any) -> Iterator[str]:

@@ -46,6 +46,8 @@ class Ending:
 
     def decided(self, progress: Progress) -> End | None:
         """Returns the end if it is decided, or corrected, at the current update; else None."""
+        if not self._share and self._options.budget is None:
+            return None
         ends = self._forecast.ends(progress)
         if not self._share:
             over = ends.get("budget", math.inf) <= progress.update

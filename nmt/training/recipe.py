@@ -6,14 +6,14 @@ It is not the default: its choices have not been measured on several corpora.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
 
-from nmt.config import RECIPE_KEYS, Recipe, TrainConfig
+from nmt.config import RECIPE_KEYS, ModelConfig, Norm, Recipe, TrainConfig
 from nmt.data.preparation.prepare import Prepared
 from nmt.model import model_class
 from nmt.runtime.machine import choose_device, wanted_processes
@@ -56,9 +56,6 @@ class Size:
     peak: float
     tokens: int
 
-    def __str__(self) -> str:
-        return f"{self.encoder_layers} + {self.decoder_layers} layers of width {self.d_model}"
-
     @property
     def options(self) -> dict[str, Any]:
         """The options of the model."""
@@ -98,15 +95,13 @@ class Facts:
 def before_preparation(config: TrainConfig, folder: RunFolder) -> TrainConfig:
     """Returns the options with the choices of a run that can be resumed; a new run gets its micro-batches.
 
-    Their number is that of the processes of this machine. A run that began without a recipe has none.
+    Their number is that of the processes of this machine.
     """
     if config.recipe is not Recipe.auto:
         return config
     saved = folder.resumable_config()
-    if saved is not None and saved.recipe is Recipe.none:
-        return replace(config, recipe=Recipe.none)
     if saved is not None:
-        return with_values(config, {key: value_of(saved, key) for key in _open(config)})
+        return with_values(config, {key: attrgetter(key)(saved) for key in _open(config)})
     if "training.micro_batches" not in _open(config):
         return config
     many = replace(config.training, micro_batches=_MOST_PROCESSES)
@@ -135,7 +130,7 @@ def with_recipe(config: TrainConfig, prepared: Prepared, folder: RunFolder, star
     choices, reasons = chosen(facts, config)
     for reason in reasons:
         log.info("recipe=auto: %s", reason)
-    return with_values(config, {key: value for key, value in choices.items() if key in _open(config)})
+    return _with_open(config, choices)
 
 
 def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]]:
@@ -143,14 +138,14 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
 
     `config` has the options that were given; they are respected where choices depend on each other.
     """
-    size, updates = _size(facts, config)
+    size, model, updates = _size(facts, config)
     epochs = updates * size.tokens / facts.tokens
     an_epoch = facts.tokens // size.tokens
     every = max(50, min(2000, an_epoch if facts.seconds is None else updates // 12))
     dropout = next(value for most, value in _DROPOUTS if epochs < most)
     choices = {
         **size.options,
-        "model.norm": "pre",
+        "model.norm": Norm.pre,
         "model.dropout": dropout,
         "data.max_tokens": max(256, size.tokens // config.training.micro_batches),
         "training.optimizer.name": "muon",
@@ -164,27 +159,36 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "training.averaging.count": 3,
         "decoding.beam_size": 5,
     }
+    why = f"the largest model that learns {_TOKENS_A_WEIGHT} tokens for each weight in time"
+    if "model.d_model" not in _open(config):
+        why = "the given width"
     ends = "until validation stops improving" if facts.seconds is None else f"in {config.training.budget}"
     reasons = [
         f"{facts.pairs:,} pairs of {facts.tokens:,} target tokens; {facts.processes} "
         f"{'process' if facts.processes == 1 else 'processes'}, {facts.speed / 1e9:,.0f} GFLOP/s",
-        f"{size}: the largest model that learns {_TOKENS_A_WEIGHT} tokens for each weight in time",
+        f"{model.encoder_layers} + {model.decoder_layers} layers of width {model.d_model}: {why}",
         f"dropout {dropout:g} for about {epochs:,.0f} epochs, muon at {size.peak:g}, {ends}",
     ]
     return choices, reasons
 
 
-def _size(facts: Facts, config: TrainConfig) -> tuple[Size, int]:
-    """Returns the size, and the updates that the time allows with it."""
+def _size(facts: Facts, config: TrainConfig) -> tuple[Size, ModelConfig, int]:
+    """Returns the size, the model with it and what was given, and the updates that the time allows.
+
+    If the width is given, batch and learning rate are those of the nearest size.
+    """
+    sizes: Sequence[Size] = SIZES
+    if "model.d_model" not in _open(config):
+        sizes = [min(SIZES, key=lambda size: abs(size.d_model - config.model.d_model))]
     seconds = _HORIZON if facts.seconds is None else facts.seconds
-    fitting: list[tuple[Size, int]] = []
-    for size in SIZES:
-        model = with_values(config, _given_open(config, size.options)).model
+    fitting: list[tuple[Size, ModelConfig, int]] = []
+    for size in sizes:
+        model = _with_open(config, size.options).model
         layers = model_class(model).num_weights(model, 0, 0)
         weights = layers + facts.pieces * model.d_model
         updates = max(1, int(_USED * facts.speed * seconds / (_OPERATIONS * weights * size.tokens)))
         if not fitting or updates * size.tokens >= _TOKENS_A_WEIGHT * weights:
-            fitting.append((size, updates))
+            fitting.append((size, model, updates))
     return fitting[-1]
 
 
@@ -194,9 +198,10 @@ def _open(config: TrainConfig) -> list[str]:
     return [key for key in RECIPE_KEYS if not any(_within(key, other) for other in given)]
 
 
-def _given_open(config: TrainConfig, values: Mapping[str, Any]) -> dict[str, Any]:
+def _with_open(config: TrainConfig, choices: Mapping[str, Any]) -> TrainConfig:
+    """Returns the options with those of the choices that were not given."""
     keys = _open(config)
-    return {key: value for key, value in values.items() if key in keys}
+    return with_values(config, {key: value for key, value in choices.items() if key in keys})
 
 
 def _within(key: str, section: str) -> bool:
@@ -206,24 +211,14 @@ def _within(key: str, section: str) -> bool:
 C = TypeVar("C")
 
 
-def value_of(config: Any, key: str) -> Any:
-    """Returns the value of an option by its full name."""
-    for name in key.split("."):
-        config = getattr(config, name)
-    return config
-
-
 def with_values(config: C, values: Mapping[str, Any]) -> C:
-    """Returns a copy of options with other values: full name → value; an enumeration may be given by name."""
-    changes: dict[str, Any] = {}
+    """Returns a copy of options with other values: full name → value. Each section is checked once."""
+    changes: dict[str, Any] = {key: value for key, value in values.items() if "." not in key}
     sections: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         name, _, rest = key.partition(".")
         if rest:
             sections.setdefault(name, {})[rest] = value
-        else:
-            old = getattr(config, name)
-            changes[name] = type(old)(value) if isinstance(old, Enum) and isinstance(value, str) else value
     for name, inner in sections.items():
         changes[name] = with_values(getattr(config, name), inner)
     return replace(config, **changes)  # type: ignore[type-var]

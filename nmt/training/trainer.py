@@ -102,10 +102,10 @@ class Trainer:
         if self.progress.ended(self.options) is None:
             with logged_if_slow("memory probe: trying the largest batches that can occur"):
                 probe_memory(self.training_step, self.prepared.train, self.config, self.progress.loss_scale)
+            self.progress.prepared_seconds += time.perf_counter() - self._started
             if self.ranks.is_main:
                 self._forecast.announce(self.progress, self.folder.path)
         self._start_time = time.perf_counter() - self.progress.total_seconds
-        self.progress.prepared_seconds += time.perf_counter() - self._started
         with ExitStack() as stack:
             self._open(stack)
             self._validate_and_save()
@@ -354,7 +354,7 @@ class Trainer:
             return
         progress = self.progress
         self._meter.add(totals, norm, spent, self._stream.seconds_waited)
-        self._monitor.advance(self._meter.figures(), self._forecast.last_update(progress))
+        self._monitor.advance(self._meter.figures())
         self._forecast.add(spent, progress)
         if progress.update % self.options.log_every == 0:
             self._record_updates()
@@ -364,6 +364,7 @@ class Trainer:
         if not self.ranks.is_main or not self._meter.num_updates:
             return
         progress = self.progress
+        self._monitor.expect(self._forecast.last_update(progress))
         figures = {
             **self._meter.figures(),
             "eta_minutes": self._forecast.seconds_left(progress) / 60,

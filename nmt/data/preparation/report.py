@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from nmt.config import DataConfig
 from nmt.data.cleaning.cleaner import DUPLICATE, EXAMPLE_CHARACTERS, NEAR_DUPLICATE, option_of
 from nmt.data.cleaning.rules.basic import LeakedRule
+from nmt.data.corpora.columns import TextBlock
 from nmt.data.preparation.encoding import Counts, ratio_edges
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.preparation.report_page import page
@@ -47,12 +48,25 @@ def write_cleaned_pairs(prepared: Prepared, data: DataConfig, prefix: str) -> No
     """
     paths = paths_of_cleaned_pairs(data, prefix)
     description = f"Writing {paths[0].name} and {paths[1].name}"
+    with progress(total=prepared.train.num_pairs, unit="pairs", description=description) as bar:
+        write_pairs(paths, prepared.cleaned(), bar.update)
+
+
+def write_pairs(
+    paths: Sequence[Path],
+    blocks: Iterable[TextBlock],
+    advance: Callable[[int], object] = lambda num_pairs: None,
+) -> None:
+    """Writes pairs to two text files; `advance` is called with the number of pairs of each written block.
+
+    Raises:
+        UserError: a file can't be written.
+    """
     with written(paths[0]) as source, written(paths[1]) as target:
-        with progress(total=prepared.train.num_pairs, unit="pairs", description=description) as bar:
-            for block in prepared.cleaned():
-                for file, lines in zip((source, target), block, strict=True):
-                    file.write("".join(f"{line}\n" for line in lines).encode())
-                bar.update(len(block[0]))
+        for block in blocks:
+            for file, lines in zip((source, target), block, strict=True):
+                file.write("".join(f"{line}\n" for line in lines).encode())
+            advance(len(block[0]))
 
 
 def write_data_report(prepared: Prepared, folder: Path) -> None:

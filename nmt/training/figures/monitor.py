@@ -73,9 +73,12 @@ class Monitor:
         self._bar = progress(total=self._max_updates, unit="updates", description="training")
         self._bar.n = self._bar.initial = self._bar.last_print_n = run.update
 
-    def advance(self, figures: Figures, last: int) -> None:
-        """Advances the progress bar by an update of `last`, and shows the `figures` of a `Meter` on it."""
+    def expect(self, last: int) -> None:
+        """Makes `last` the number of updates at the end of the progress bar."""
         self._bar.total = last
+
+    def advance(self, figures: Figures) -> None:
+        """Advances the progress bar by an update, and shows the `figures` of a `Meter` on it."""
         words = (words.format(figures[name]) for name, words in _SHOWN.items())
         self._bar.set_postfix_str(", ".join(words), refresh=False)
         self._bar.update(1)

@@ -1,8 +1,8 @@
-"""The reverse model of back-translation: a run of its own, on the same pairs with sides swapped."""
+"""The reverse model of back-translation: a separate run, on the same pairs with sides swapped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from nmt.config import (
     Resume,
     SplitConfig,
     TrainConfig,
+    TrainingConfig,
     TrainSplitConfig,
 )
-from nmt.data.preparation.report import paths_of_cleaned_pairs
-from nmt.runtime.files import replaced
+from nmt.data.preparation.report import paths_of_cleaned_pairs, write_pairs
 from nmt.runtime.streams import log
 from nmt.training.processes.ranks import Ranks
 from nmt.training.stages.text import TrainingText
@@ -44,8 +44,8 @@ def train_reverse(
     stages = RunFolder(Path(config.run_dir)).stages
     train_files = paths_of_cleaned_pairs(config.data, str(stages / f"{REVERSE}.train"))
     valid_files = paths_of_cleaned_pairs(config.data, str(stages / f"{REVERSE}.valid"))
-    _write(train_files, text.pairs())
-    _write(valid_files, [text.valid_pairs()])
+    write_pairs(train_files, text.pairs())
+    write_pairs(valid_files, [text.valid_pairs()])
     train(reverse_config(config, train_files, valid_files), ranks)
 
 
@@ -76,8 +76,16 @@ def reverse_config(config: TrainConfig, train: Sequence[Path], valid: Sequence[P
             temperature=None,
             tokenizer=replace(data.tokenizer, path=None, extend=Extension.auto),
         ),
-        training=replace(config.training, criterion_set=None, freeze=[], l2_to_start=0.0),
+        training=replace(
+            config.training, criterion_set=None, freeze=[], l2_to_start=0.0, budget=_half(config.training)
+        ),
     )
+
+
+def _half(training: TrainingConfig) -> str | None:
+    """Returns half of the budget of a run, for the first of its two trainings."""
+    minutes = training.budget_minutes
+    return None if minutes is None else f"{max(1.0, minutes / 2):.1f}m"
 
 
 def reverse_report(run: RunFolder) -> dict[str, Any] | None:
@@ -92,11 +100,3 @@ def reverse_report(run: RunFolder) -> dict[str, Any] | None:
 
 def _languages(data: DataConfig) -> tuple[str, str]:
     return data.source_lang, data.target_lang
-
-
-def _write(paths: Sequence[Path], blocks: Iterable[tuple[Sequence[str], Sequence[str]]]) -> None:
-    with replaced(paths[0]) as source, replaced(paths[1]) as target:
-        with open(source, "wb") as sources, open(target, "wb") as targets:
-            for block in blocks:
-                for file, lines in zip((sources, targets), block, strict=True):
-                    file.write("".join(f"{line}\n" for line in lines).encode())

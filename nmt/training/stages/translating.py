@@ -62,7 +62,7 @@ def translated(
 
 
 def help_to_translate(ranks: Ranks, job: Mapping[str, Any]) -> None:
-    """Translates with rank 0, which called `translated`, until there are no more lines."""
+    """Translates the lines that rank 0 shares in `translated`, until it shares None."""
     models = _Models(Job(**job), ranks)
     while (lines := ranks.share(None)) is not None:
         models.translated(lines)

@@ -83,6 +83,7 @@ def rolled_back(now: Progress, then: Progress) -> Progress:
         cursor=now.cursor,
         seconds=now.seconds,
         total_seconds=now.total_seconds,
+        prepared_seconds=now.prepared_seconds,
         skipped_updates=now.skipped_updates,
         skipped_in_a_row=0,
         skipped=now.skipped,
@@ -189,7 +190,7 @@ def _before_decay(folder: RunFolder, checkpoints: CheckpointFolder, newest: Chec
     folder.results.unlink(missing_ok=True)
     checkpoints.remove_after(checkpoint.progress.update)
     progress = checkpoint.progress
-    progress.decays, progress.worse_validations = [], 0
+    progress.decays = []
     for name in ("total_seconds", "prepared_seconds"):  # a budget counts all of it
         setattr(progress, name, getattr(newest.progress, name))
     return checkpoint

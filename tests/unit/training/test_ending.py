@@ -102,13 +102,14 @@ def test_every_limit_has_a_value(limit: str) -> None:
 def test_a_longer_training_is_that_without_the_fall(tmp_path: Path) -> None:
     """Its weights are, bit for bit, those of a training that had this length from the start."""
     prepared = prepared_pairs(tmp_path)
-    options = {"schedule": WSD, "checkpoint_every": 7, "validate_every": 10}
+    options = {"schedule": WSD, "checkpoint_every": 7, "validate_every": 5, "patience": 50}
     whole = toy_trainer(prepared, tmp_path / "whole", max_updates=32, **options)
     assert whole.train()
     assert toy_trainer(prepared, tmp_path / "parts", max_updates=20, **options).train()
     parts = toy_trainer(prepared, tmp_path / "parts", max_updates=32, **options)
     assert parts.train()
     assert parts.progress.decays == whole.progress.decays == [Decay(24, 32, 0.01, "max_updates", 32.0)]
+    assert parts.progress.worse_validations == whole.progress.worse_validations > 0
     for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -125,3 +126,13 @@ def test_a_stop_in_the_fall_changes_nothing(tmp_path: Path) -> None:
     assert resumed.train() and resumed.progress.decays == whole.progress.decays
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_finished_training_writes_nothing(tmp_path: Path) -> None:
+    prepared = prepared_pairs(tmp_path)
+    options = {"schedule": WSD, "max_updates": 5, "validate_every": 5}
+    assert toy_trainer(prepared, tmp_path / "run", **options).train()
+    state = tmp_path / "run" / "checkpoints" / "update-00000005" / "state.json"
+    before = state.stat().st_mtime_ns, state.stat().st_ino
+    assert toy_trainer(prepared, tmp_path / "run", **options).train()
+    assert (state.stat().st_mtime_ns, state.stat().st_ino) == before

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config import DataConfig, Norm, Recipe, TrainConfig, TrainingConfig
+from nmt.config import RECIPE_KEYS, DataConfig, Norm, Recipe, TrainConfig, TrainingConfig
 from nmt.config.storage import to_yaml
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
@@ -42,6 +42,18 @@ def test_size_and_dropout_follow_corpus_and_time(
 ) -> None:
     choices, _ = chosen(facts(pairs, minutes), options("recipe=auto"))
     assert (choices["model.d_model"], choices["model.dropout"]) == (width, dropout)
+
+
+def test_all_keys_are_chosen() -> None:
+    """`training.micro_batches` is chosen earlier, by the number of processes."""
+    choices, _ = chosen(facts(29_000), options("recipe=auto"))
+    assert {*choices, "training.micro_batches"} == {*RECIPE_KEYS}
+
+
+def test_a_given_width_has_the_batch_and_rate_of_the_nearest_size() -> None:
+    choices, reasons = chosen(facts(29_000), options("recipe=auto", "model=base", "training.budget=30m"))
+    assert (choices["data.max_tokens"], choices["training.schedule.peak"]) == (4096, 5e-3)
+    assert reasons[1] == "6 + 6 layers of width 512: the given width"
 
 
 def test_it_says_what_and_why() -> None:
@@ -82,11 +94,12 @@ def test_a_resumed_run_keeps_its_choices(tmp_path: Path) -> None:
     assert (resumed.model.d_model, resumed.data.max_tokens, resumed.model.d_ff) == (64, 99, 77)
     folder.check(resumed)
     folder.config.write_text(to_yaml(options()), "utf-8")
-    assert before_preparation(options("recipe=auto"), folder).recipe is Recipe.none
+    with pytest.raises(ValueError, match="started with recipe=none, not auto"):
+        folder.check(before_preparation(options("recipe=auto"), folder))
 
 
 def test_values_are_set_by_full_name() -> None:
     config = TrainConfig(data=DataConfig(name="x", source_lang="en", target_lang="de"))
-    changed = with_values(config, {"model.norm": "pre", "training.schedule.peak": 0.5, "seed": 3})
+    changed = with_values(config, {"model.norm": Norm.pre, "training.schedule.peak": 0.5, "seed": 3})
     assert (changed.model.norm, changed.training.schedule.peak, changed.seed) == (Norm.pre, 0.5, 3)
     assert config.training == TrainingConfig()

@@ -32,7 +32,7 @@ FIGURES: dict[str, float | None] = {
 def test_the_bar_shows_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     monitor = Monitor(RunFolder(tmp_path), Progress(), 100)
     monitor._bar.delay = 0.0
-    monitor.advance(FIGURES, 100)
+    monitor.advance(FIGURES)
     monitor._bar.refresh()
     monitor.close()
     shown = "loss 1.235, norm inf, 12,346 tokens/s, MFU 41%, 100% full, 0% waiting, 1.3 GB"
@@ -43,7 +43,7 @@ def test_records_are_cut_back(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     monitor = Monitor(folder, Progress(), 100)
     for update in (10, 20, 30):
-        monitor.advance(FIGURES, 100)
+        monitor.advance(FIGURES)
         monitor.record("train", update, {"loss": update / 10, "ppl": float("inf")})
         samples = [{"source": "a\u2028\x85", "hypothesis": "b"}]  # line ends for some programs
         monitor.record("valid", update, {"bleu": 5.0, "samples": samples})

@@ -15,10 +15,12 @@ from nmt.config import (
     HubConfig,
     MonolingualConfig,
     TrainConfig,
+    TrainingConfig,
     TrainSplitConfig,
 )
 from nmt.config.storage import from_yaml, to_yaml
 from nmt.training.stages.plan import reports_in_words, with_stages
+from nmt.training.stages.reverse import reverse_config
 from nmt.training.stages.translating import _distinct
 from nmt.training.state.run_folder import fixed_options
 
@@ -101,3 +103,12 @@ def test_reports_in_words() -> None:
         "distilled: 5,000 lines, 4,990 translations: 4,000 retained, 990 dropped by score, in 1.5 minutes",
     ]
     assert reports_in_words({}) == []
+
+
+@pytest.mark.parametrize(
+    ("budget", "half"), [(None, None), ("30m", "15.0m"), ("2h", "60.0m"), ("1m", "1.0m")]
+)
+def test_the_reverse_model_has_half_of_the_budget(budget: str | None, half: str | None) -> None:
+    config = config_of(TrainSplitConfig(path="a.tsv"), training=TrainingConfig(budget=budget))
+    files = [Path("a.en"), Path("a.de")]
+    assert reverse_config(config, files, files).training.budget == half
