@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from nmt.config import TrainingConfig
@@ -25,7 +26,7 @@ class End(NamedTuple):
 
     Attributes:
         last: the last update.
-        limit: the option of `training` that ends it, one of `LIMITS`.
+        limit: what ends it, one of `LIMITS`.
     """
 
     last: int
@@ -36,23 +37,28 @@ class Ending:
     """Decides the last update of a training.
 
     With a schedule that decays, the decision is made while `training.schedule.decay_share` of the training is
-    left. It is corrected if the speed of the machine changes. With another schedule, only a budget needs a
-    decision; `Progress.ended` has all other limits.
+    left. It is corrected if the speed of the machine changes. With another schedule, only a budget and a
+    request need a decision; `Progress.ended` has all other limits.
+
+    `requested` says whether the user asks for the end now.
     """
 
-    def __init__(self, options: TrainingConfig, schedule: Schedule, forecast: Forecast) -> None:
-        self._options, self._forecast = options, forecast
+    def __init__(
+        self,
+        options: TrainingConfig,
+        schedule: Schedule,
+        forecast: Forecast,
+        requested: Callable[[], bool] = bool,
+    ) -> None:
+        self._options, self._forecast, self._requested = options, forecast, requested
         self._share = options.schedule.decay_share if schedule.decays else 0.0
 
     def decided(self, progress: Progress) -> End | None:
         """Returns the end if it is decided, or corrected, at the current update; else None."""
-        if not self._share and self._options.budget is None:
-            return None
-        ends = self._forecast.ends(progress)
         if not self._share:
-            over = ends.get("budget", math.inf) <= progress.update
-            return End(progress.update, "budget") if over and not progress.decays else None
-        ends.update(self._end_by_patience(progress))
+            return None if progress.decays else self._end_now(progress)
+        ends = self._forecast.ends(progress)
+        ends.update(self._early_end(progress))
         limit = min(ends, key=lambda name: ends[name])
         last = math.floor(ends[limit])
         if not progress.decays:
@@ -60,14 +66,24 @@ class Ending:
             return End(self._not_too_soon(last, progress.update), limit) if due else None
         return self._corrected(limit, last, progress)
 
-    def _end_by_patience(self, progress: Progress) -> dict[str, float]:
-        """Returns the last update if early stopping has begun the fall, or must begin it; else nothing."""
+    def _end_now(self, progress: Progress) -> End | None:
+        """Returns the end of a training whose learning rate does not fall, if it is at the current update."""
+        if self._requested():
+            return End(progress.update, "finish")
+        if self._options.budget is None:
+            return None
+        over = self._forecast.ends(progress).get("budget", math.inf) <= progress.update
+        return End(progress.update, "budget") if over else None
+
+    def _early_end(self, progress: Progress) -> dict[str, float]:
+        """Returns the last update if early stopping or a request begins or began the fall; else nothing."""
         if progress.decays:
             first = progress.decays[0]
-            return {"patience": float(first.end)} if first.limit == "patience" else {}
-        if not self._options.patience or progress.worse_validations < self._options.patience:
+            return {first.limit: float(first.end)} if first.limit in ("patience", "finish") else {}
+        worse, limit = progress.worse_validations, "finish" if self._requested() else "patience"
+        if limit == "patience" and not (self._options.patience and worse >= self._options.patience):
             return {}
-        return {"patience": float(math.ceil(progress.update / (1 - min(self._share, 0.9))))}
+        return {limit: float(math.ceil(progress.update / (1 - min(self._share, 0.9))))}
 
     def _corrected(self, limit: str, last: int, progress: Progress) -> End | None:
         first, now = progress.decays[0], progress.decays[-1]

@@ -29,7 +29,7 @@ from nmt.training.forecast import Forecast
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import among_best, updates_to_retain
 from nmt.training.state.checkpoint import HELD_OUT, START, Checkpoint, CheckpointFolder, saving
-from nmt.training.state.progress import LIMITS, Progress, value_of
+from nmt.training.state.progress import LIMITS, Progress, limit_in_words, value_of
 from nmt.training.state.recovery import (
     batch_records,
     good_checkpoint,
@@ -98,7 +98,7 @@ class Trainer:
         self._forecast = Forecast(
             self.config, self.prepared, self.parallel.whole.num_parameters, self.progress
         )
-        self._ending = Ending(self.options, self.schedule, self._forecast)
+        self._ending = Ending(self.options, self.schedule, self._forecast, self.folder.finish.exists)
         if self.progress.ended(self.options) is None:
             with logged_if_slow("memory probe: trying the largest batches that can occur"):
                 probe_memory(self.training_step, self.prepared.train, self.config, self.progress.loss_scale)
@@ -115,6 +115,8 @@ class Trainer:
                     self._roll_back()
                 self._validate_and_save()
             if self.progress.ended(self.options) is not None:
+                if self.ranks.is_main:
+                    self.folder.finish.unlink(missing_ok=True)
                 self._record_updates()  # since the last record, so that short runs have curves too
             self._save_last()
         return not self._stopping
@@ -157,9 +159,9 @@ class Trainer:
         if self.ranks.is_main and last > progress.update:
             first = len(progress.decays) == 1
             log.info(
-                "update %d: the %s update %d%s (training.%s=%s)",
+                "update %d: the %s update %d%s (%s)",
                 *(progress.update, "learning rate falls until" if first else "last update is now"),
-                *(last, ", the last one" if first else "", limit, getattr(self.options, limit)),
+                *(last, ", the last one" if first else "", limit_in_words(limit, self.options)),
             )
 
     def _micro_batch(self, batch: Batch, number: int) -> None:

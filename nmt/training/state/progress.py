@@ -216,7 +216,11 @@ class Progress:
         """Returns the reason why training is over, as text; None if it is not over."""
         if self.decays and self.update >= self.decays[-1].end and not self.must_undo_decay(config):
             limit = self.decays[-1].limit
-            return f"training.{limit}={getattr(config, limit)} is reached"
+            return (
+                f"{limit_in_words(limit, config)} is reached"
+                if limit != "finish"
+                else "the end was requested"
+            )
         if self.update >= config.max_updates:
             return f"training.max_updates={config.max_updates} is reached"
         if config.max_epochs is not None and self.cursor.epoch >= config.max_epochs:
@@ -233,12 +237,19 @@ class Progress:
         return None
 
 
-LIMITS = ("max_updates", "max_epochs", "max_minutes", "budget", "patience")
-"""The options of `training` that end it."""
+LIMITS = ("max_updates", "max_epochs", "max_minutes", "budget", "patience", "finish")
+"""What ends a training: its options, and the request to finish (`RunFolder.finish`)."""
+
+
+def limit_in_words(limit: str, config: TrainingConfig) -> str:
+    """Returns one of `LIMITS` with its value."""
+    return "finish" if limit == "finish" else f"training.{limit}={getattr(config, limit)}"
 
 
 def value_of(limit: str, config: TrainingConfig) -> float:
-    """Returns the value of one of `LIMITS`; infinite if it is not set."""
+    """Returns the value of one of `LIMITS`; infinite if it is not set, 0 for a request."""
+    if limit == "finish":
+        return 0.0
     value = config.budget_minutes if limit == "budget" else getattr(config, limit)
     return float(value or math.inf)
 

@@ -95,6 +95,7 @@ class RunFolder:
         self.config = path / "config.yaml"
         self.results = path / "results.json"
         self.metrics = path / "metrics.jsonl"
+        self.finish = path / "finish"
         self.log = path / "train.log"
         self.tensorboard = path / "tensorboard"
         self.profile = path / "profile"

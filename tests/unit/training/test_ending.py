@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ class Clock:
         return ends
 
 
-def simulated(clock: Clock, progress: Progress, *, slower: tuple[int, float] = (10**9, 1.0)) -> Progress:
-    """Trains without a model; from an update on, each takes a multiple of the time."""
+def simulated(
+    clock: Clock, progress: Progress, *, slower: tuple[int, float] = (10**9, 1.0), finish: int = 10**9
+) -> Progress:
+    """Trains without a model; from one update each is slower, from another an end is requested."""
     options = clock.options
     schedule = build_schedule(options.schedule, 512, options.max_updates)
-    ending: Any = Ending(options, schedule, clock)  # type: ignore[arg-type]
+    ending: Any = Ending(options, schedule, clock, lambda: progress.update >= finish)  # type: ignore[arg-type]
     while progress.ended(options) is None:
         progress.advance()
         if progress.update == slower[0]:
@@ -74,6 +77,21 @@ def test_early_stopping_begins_the_fall() -> None:
     assert done.ended(options) == "training.patience=2 is reached"
 
 
+@pytest.mark.parametrize(
+    ("name", "finish", "decays"),
+    [
+        ("wsd", 60, [Decay(60, 80, 0.01, "finish", 0.0)]),
+        ("wsd", 80, [Decay(75, 100, 0.01, "max_updates", 100.0)]),  # it falls already
+        ("constant", 60, [Decay(60, 60, 0.01, "finish", 0.0)]),
+    ],
+)
+def test_a_requested_end(name: str, finish: int, decays: list[Decay]) -> None:
+    options = TrainingConfig(schedule=replace(WSD, name=name), max_updates=100)
+    done = simulated(Clock(options, 1.0), Progress(), finish=finish)
+    assert done.decays == decays and done.update == decays[0].end
+    assert done.ended(options) in ("the end was requested", "training.max_updates=100 is reached")
+
+
 def test_a_budget_that_is_used_already_allows_a_short_fall() -> None:
     options = TrainingConfig(schedule=WSD, max_updates=1000, budget="1m")
     done = simulated(Clock(options, 1.0), Progress(update=199, total_seconds=199.0))
@@ -94,7 +112,8 @@ def test_another_schedule_ends_when_the_budget_is_used() -> None:
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_every_limit_has_a_value(limit: str) -> None:
-    assert value_of(limit, TrainingConfig(max_updates=7)) == (7.0 if limit == "max_updates" else math.inf)
+    expected = {"max_updates": 7.0, "finish": 0.0}.get(limit, math.inf)
+    assert value_of(limit, TrainingConfig(max_updates=7)) == expected
     assert value_of("budget", TrainingConfig(budget="2h")) == 120.0
     assert End(3, limit).limit == limit
 
@@ -126,6 +145,20 @@ def test_a_stop_in_the_fall_changes_nothing(tmp_path: Path) -> None:
     assert resumed.train() and resumed.progress.decays == whole.progress.decays
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_the_file_finish_ends_a_training(tmp_path: Path) -> None:
+    prepared = prepared_pairs(tmp_path)
+    options = {"schedule": WSD, "max_updates": 1000, "validate_every": 100}
+    stopped = toy_trainer(prepared, tmp_path / "run", **options)
+    stopped.stop = lambda: stopped.progress.update == 11
+    assert not stopped.train()
+    stopped.folder.finish.touch()
+    resumed = toy_trainer(prepared, tmp_path / "run", **options)
+    assert resumed.train() and resumed.progress.decays == [Decay(14, 19, 0.01, "finish", 0.0)]
+    assert not stopped.folder.finish.exists()
+    again = toy_trainer(prepared, tmp_path / "run", **options)
+    assert again.train() and again.progress.update == 19
 
 
 def test_a_finished_training_writes_nothing(tmp_path: Path) -> None:
