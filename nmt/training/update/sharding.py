@@ -19,7 +19,7 @@ from nmt.model import ModelOutput, Seq2Seq, as_output, backend_of, put_on
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.gradients import StartPenalty
 from nmt.training.update.optimizer import build_optimizer, trained_parameters
-from nmt.training.update.precision import exchange_dtype
+from nmt.training.update.precision import exchange_dtype, product_dtype
 
 
 class Sharded:
@@ -52,7 +52,7 @@ class Sharded:
             sharded.set_force_sum_reduction_for_comms(True)
         self.model = model
         model.backend = backend_of(ranks.device, options.unmeasured_kernels)
-        self._optimizer = build_optimizer(model, options.optimizer)
+        self._optimizer = build_optimizer(model, options.optimizer, product_dtype(options.precision))
         self._trained = trained_parameters(model)
         l2 = options.l2_to_start
         self._penalty = StartPenalty(self.weights(), l2) if l2 else None

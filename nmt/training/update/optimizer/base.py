@@ -25,14 +25,19 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+def build_optimizer(
+    model: nn.Module, config: OptimizerConfig, products: torch.dtype = torch.float32
+) -> Optimizer:
     """Builds the optimizer that `training.optimizer.name` selects, for the trained weights of a model.
+
+    `products` is the number format of the training's matrix products; see `Optimizer.products`.
 
     Raises:
         UserError: see `check_optimizer`; or a checkpoint can't hold its state.
     """
     kind, options = _chosen(config)
     optimizer = kind(options, model, config)
+    optimizer.products = products
     for name, tensor in optimizer.tensors().items():
         if tensor.dtype not in _STORED or name.startswith("trained."):
             raise UserError(
@@ -84,10 +89,12 @@ class Optimizer(ABC):
             memory is rejected before the data are prepared.
         needs_whole_matrices: whether a step reads whole matrices and does not gather them itself. Such an
             optimizer can't be used with sharded weights.
+        products: the number format of the training's matrix products, in which a step may compute its own.
     """
 
     floats_per_weight: ClassVar[int] = 0
     needs_whole_matrices: ClassVar[bool] = False
+    products: torch.dtype = torch.float32
 
     @dataclass(frozen=True)
     class Options:

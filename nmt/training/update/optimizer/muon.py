@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from nmt.config import OptimizerConfig
@@ -15,16 +16,21 @@ from nmt.model import Linear, Seq2Seq
 from nmt.training.update.optimizer.adam import Adam
 from nmt.training.update.optimizer.base import OPTIMIZERS
 
-POLYNOMIALS = (
+_MARGIN = 1.01
+_PUBLISHED = (
     (8.28721201814563, -23.595886519098837, 17.300387312530933),
     (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
     (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
     (3.3184196573706015, -2.488488024314874, 0.51004894012372),
     (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
 )
+POLYNOMIALS = (
+    *((a / _MARGIN, b / _MARGIN**3, c / _MARGIN**5) for a, b, c in _PUBLISHED[:-1]),
+    _PUBLISHED[-1],
+)
 """Coefficients of x, x^3 and x^5 of each iteration: Polar Express (Amsel et al. 2025, algorithm 1), the best
-polynomials of degree 5 for singular values from 0.001 to 1."""
-_MARGIN = 1.01  # keeps singular values at most 1, in spite of rounding
+polynomials of degree 5 for singular values from 0.001 to 1. All but the last are those of x / 1.01: then
+rounding in bf16 raises no singular value above the range of the next polynomial."""
 _RMS = 0.2  # of a step at rate 1: about that of Adam (Liu et al. 2025, section 2.2)
 _TINY = 1e-20  # keeps 0 / 0 from being NaN
 
@@ -46,7 +52,8 @@ class Muon(Adam):
     The scaling of rows is from NorMuon (Li et al. 2025, algorithm 1). `training.optimizer.weight_decay` is
     decoupled for matrices.
 
-    With sharded weights, each process gathers the directions of all matrices, and computes all steps.
+    O is computed in bf16 if the training is, else in fp32. With sharded weights, each process gathers the
+    directions of all matrices. On CPUs each process then computes O for a part of them.
     """
 
     floats_per_weight: ClassVar[int] = 1
@@ -88,8 +95,10 @@ class Muon(Adam):
             weights = direction, self._rows[name], changes[name]
             for part in map(_Matrix, *(torch.split(each, self._stacked[name]) for each in weights)):
                 by_shape[part.direction.shape].append(part)
-        for group in by_shape.values():
-            self._orthogonalise(group, finite)
+        groups = list(by_shape.values())
+        stacks = [torch.stack([part.direction for part in group]) for group in groups]
+        for group, steps in zip(groups, self._orthogonal(stacks), strict=True):
+            self._scale(group, steps, finite)
         kept = 1 - rate * self.config.weight_decay
         for name, change in changes.items():
             weight = self.parameters[name]
@@ -109,9 +118,37 @@ class Muon(Adam):
             directions[name] = _whole(fresh.lerp_(gradient, weight), momentum)
         return directions
 
-    def _orthogonalise(self, group: list[_Matrix], finite: Tensor | None) -> None:
+    def _orthogonal(self, stacks: list[Tensor]) -> list[Tensor]:
+        """Returns `orthogonal` of each stack, (K, n, m) each, in fp32.
+
+        On CPUs, where this takes as long as the passes of a small update, each process computes a part of
+        every stack, and they exchange the results.
+        """
+        dtype = torch.bfloat16 if self.products is torch.bfloat16 else torch.float32
+        is_cpu = all(stack.device.type == "cpu" for stack in stacks)
+        if not (is_cpu and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+            return [orthogonal(stack, dtype).float() for stack in stacks]
+        world, rank = dist.get_world_size(), dist.get_rank()
+        # Process r computes part r + k of stack k, so that larger parts are spread.
+        parts = [
+            stack.tensor_split(world)[k % world :] + stack.tensor_split(world)[: k % world]
+            for k, stack in enumerate(stacks)
+        ]
+        sizes = [[each[number].numel() for each in parts] for number in range(world)]
+        mine = torch.cat([orthogonal(each[rank], dtype).flatten() for each in parts])
+        padded = nn.functional.pad(mine, (0, max(map(sum, sizes)) - len(mine)))
+        gathered = [torch.empty_like(padded) for _ in range(world)]
+        dist.all_gather([each.view(torch.uint8) for each in gathered], padded.view(torch.uint8))
+        found = [
+            torch.split(row[: sum(size)].float(), size) for row, size in zip(gathered, sizes, strict=True)
+        ]
+        return [
+            torch.cat([found[(number - k) % world][k].view(-1, *stack.shape[1:]) for number in range(world)])
+            for k, stack in enumerate(stacks)
+        ]
+
+    def _scale(self, group: list[_Matrix], steps: Tensor, finite: Tensor | None) -> None:
         """Fills in the changes of matrices of the same shape, and updates the running means of their rows."""
-        steps = orthogonal(torch.stack([part.direction for part in group]))
         means = torch.stack([part.rows for part in group])
         fresh = means.lerp(steps.square().mean(2, keepdim=True), 1 - self.options.row_decay)
         steps /= fresh.sqrt().clamp_min_(_TINY)
@@ -135,24 +172,27 @@ class _Matrix(NamedTuple):
     change: Tensor
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
+def orthogonal(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Returns U V^T for the singular value decomposition U S V^T of each matrix, nearly.
 
-    Singular values of at least a thousandth of the norm become 0.87 to 1.13, smaller ones less.
+    Singular values of at least a thousandth of the norm become 0.86 to 1.14; smaller ones less, and in bf16
+    inexact.
 
     Args:
         matrices: (K, n, m).
+        dtype: the number format of the products and of the result.
 
     Returns:
         (K, n, m).
     """
-    x = matrices.mT if matrices.shape[1] > matrices.shape[2] else matrices
-    x = x / (_norm(x) * _MARGIN)
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if is_tall else matrices
+    x = (x / (_norm(x) * _MARGIN)).to(dtype).contiguous()
     for linear, cubic, quintic in POLYNOMIALS:
         square = x @ x.mT
         polynomial = torch.baddbmm(square, square, square, beta=cubic, alpha=quintic)
         x = torch.baddbmm(x, polynomial, x, beta=linear)
-    return x.mT.contiguous() if matrices.shape[1] > matrices.shape[2] else x
+    return x.mT if is_tall else x
 
 
 def matrices(model: nn.Module) -> dict[str, list[int]]:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig, OptimizerConfig
@@ -14,7 +15,7 @@ from nmt.model import MODELS
 from nmt.model.seq2seq import Linear
 from nmt.training.update.gradients import FlatGradients
 from nmt.training.update.optimizer import Optimizer, build_optimizer
-from nmt.training.update.optimizer.muon import POLYNOMIALS, matrices, orthogonal
+from nmt.training.update.optimizer.muon import POLYNOMIALS, Muon, matrices, orthogonal
 
 OPTIONS = OptimizerConfig(name="muon", weight_decay=0.1, options={"adam_rate": 0.5})
 
@@ -127,6 +128,55 @@ def test_singular_values_become_nearly_one(shape: tuple[int, int]) -> None:
         found = u.T @ orthogonal((u * torch.tensor(values) @ v.T)[None])[0] @ v
         assert (found - torch.diag(found.diag())).abs().max() < 1e-4
         assert 0.87 < found.diag().min() and found.diag().max() < 1.13
+
+
+@pytest.mark.parametrize("shape", [(8, 64, 64), (8, 96, 32), (8, 32, 96)])
+def test_bf16_is_near_fp32(shape: tuple[int, int, int]) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    exact, found = orthogonal(x), orthogonal(x, torch.bfloat16)
+    assert found.dtype is torch.bfloat16
+    cosine = torch.cosine_similarity(exact.flatten(1), found.float().flatten(1))
+    assert cosine.min() > 0.995
+    assert torch.linalg.svdvals(found.float()).max() < 1.14
+
+
+def test_a_step_computes_in_the_format_of_the_training() -> None:
+    weights = []
+    for products in (torch.float32, torch.float16, torch.bfloat16):
+        model = Tiny()
+        FlatGradients(model.parameters(), num_extras=0)
+        optimizer = build_optimizer(model, OptimizerConfig(name="muon"), products)
+        fill(model, 0)
+        optimizer.step(0.1)
+        weights.append(model.get_parameter("2.weight").detach())
+    assert torch.equal(weights[0], weights[1])  # fp16 rounds to nothing below 6e-8
+    assert 0 < (weights[2] - weights[0]).norm() < 0.05 * 0.1 * 0.2 * 15**0.5  # of the norm of the step
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_each_process_computes_a_part(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = built(Tiny())
+    assert isinstance(optimizer, Muon)
+    shapes = [(5, 4, 4), (1, 3, 6), (2, 6, 3)]
+    stacks = [torch.randn(shape, generator=torch.Generator().manual_seed(4)) for shape in shapes]
+    alone = optimizer._orthogonal(stacks)
+    sent: dict[int, Tensor] = {}
+    ranks = [*range(world), *range(world)]  # in the second round, all have sent
+
+    def gather(outputs: list[Tensor], part: Tensor) -> None:
+        sent[ranks[0]] = part.clone()
+        for rank, output in enumerate(outputs):
+            output.copy_(sent.get(rank, torch.zeros_like(part)))
+
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: world)
+    monkeypatch.setattr(dist, "get_rank", lambda: ranks[0])
+    monkeypatch.setattr(dist, "all_gather", gather)
+    while ranks:
+        found = optimizer._orthogonal(stacks)
+        if len(ranks) <= world:
+            torch.testing.assert_close(found, alone)
+        ranks.pop(0)
 
 
 @pytest.mark.parametrize("architecture", ["transformer", "rnn_attention"])
