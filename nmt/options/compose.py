@@ -148,7 +148,7 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
             [] if chosen else [Setting("experiment", "quickstart", "quickstart", "experiment=quickstart")]
         )
         files = {setting.key for setting in settings if setting.choice is not None}
-        recipe = _recipe(given, files) if given.get("recipe") == "auto" else []
+        recipe = [] if quickstart and "recipe" not in given else _recipe(given, files)
         start = given.get("start_from")
         wanted = [] if start is None or "model" in given else architecture_of_model(start, given)
         return [*quickstart, *recipe, *wanted]
@@ -163,19 +163,25 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
 
 
 def _recipe(given: Mapping[str, Any], files: Collection[str]) -> list[Setting]:
-    """Returns the setting of `recipe_keeps` for `recipe=auto`.
+    """Returns the settings of `recipe=auto`, which is the default without experiment, model and start.
 
     `given` are the options that are given, and `files` the keys of those that choose a file.
     """
-    for key in ("experiment", "start_from"):
-        if given.get(key) is not None:
-            raise UserError(
-                f"recipe=auto: {key}= chooses the options of the training itself. Remove one of the two."
-            )
+    is_given = "recipe" in given
+    named = [key for key in ("experiment", "start_from") if given.get(key) is not None]
+    is_model = "model" in files or "model.architecture" in given
+    if given["recipe"] != "auto" if is_given else named or is_model:
+        return []
+    if named:
+        raise UserError(
+            f"recipe=auto: {named[0]}= chooses the options of the training itself. Remove one of the two."
+        )
     keys = [inner for key, value in given.items() for inner in _inner(key, value)]
     keys = [key for key in keys if key not in files or key == "model"]
-    keeps = [key for key in keys if any(_overlap(key, other) for other in RECIPE_KEYS)]
-    return [Setting("recipe_keeps", f"[{','.join(keeps)}]", [*keeps, *given.get("recipe_keeps", [])])]
+    keeps = [key for key in keys if key == "recipe" or any(_overlap(key, other) for other in RECIPE_KEYS)]
+    kept = [*keeps, *given.get("recipe_keeps", [])]
+    chosen = [] if is_given else [Setting("recipe", "auto", "auto")]
+    return [*chosen, Setting("recipe_keeps", f"[{','.join(kept)}]", kept)]
 
 
 def _inner(key: str, value: Any) -> Iterator[str]:

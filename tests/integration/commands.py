@@ -12,6 +12,7 @@ from typing import Any
 from forking import MODULES, forked_command
 
 SMALL = (
+    "recipe=none",
     "data.tokenizer.vocab_size=320",
     "data.max_tokens=256",
     "model.encoder_layers=1",

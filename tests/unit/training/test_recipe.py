@@ -72,10 +72,26 @@ def test_only_a_training_without_a_budget_stops_early() -> None:
 
 def test_given_options_are_kept() -> None:
     config = options("recipe=auto", "model.dropout=0.2", "training={max_updates: 5, clip_norm: 2}")
-    assert config.recipe_keeps == ["model.dropout", "training.clip_norm"]
-    assert options("recipe=auto", "model=small").recipe_keeps == ["model"]
-    assert options("recipe=auto", "recipe_keeps=[model.norm]").recipe_keeps == ["model.norm"]
-    assert options().recipe_keeps == [] and options().recipe is Recipe.none
+    assert config.recipe_keeps == ["recipe", "model.dropout", "training.clip_norm"]
+    assert options("recipe=auto", "model=small").recipe_keeps == ["recipe", "model"]
+    assert options("recipe_keeps=[model.norm]").recipe_keeps == ["model.norm"]
+
+
+@pytest.mark.parametrize(
+    ("words", "recipe"),
+    [
+        ([], Recipe.auto),
+        (["model.d_model=128", "model/positions=rotary"], Recipe.auto),
+        (["model=base"], Recipe.none),
+        (["model.architecture=rnn_attention"], Recipe.none),
+        (["experiment=multi30k"], Recipe.none),
+        (["recipe=none"], Recipe.none),
+    ],
+)
+def test_it_is_the_default_without_experiment_and_model(words: list[str], recipe: Recipe) -> None:
+    assert options(*words).recipe is recipe
+    (quickstart,) = compose_jobs(TrainConfig, "train", Arguments(()))
+    assert quickstart.recipe is Recipe.none
 
 
 @pytest.mark.parametrize("word", ["experiment=multi30k", "start_from=runs/a"])
@@ -93,7 +109,8 @@ def test_a_resumed_run_keeps_its_choices(tmp_path: Path) -> None:
     resumed = before_preparation(options("recipe=auto", "model.d_ff=77"), folder)
     assert (resumed.model.d_model, resumed.data.max_tokens, resumed.model.d_ff) == (64, 99, 77)
     folder.check(resumed)
-    folder.config.write_text(to_yaml(options()), "utf-8")
+    folder.config.write_text(to_yaml(options("recipe=none")), "utf-8")
+    folder.check(before_preparation(options(), folder))  # it began when that was the default
     with pytest.raises(ValueError, match="started with recipe=none, not auto"):
         folder.check(before_preparation(options("recipe=auto"), folder))
 
