@@ -47,6 +47,7 @@ RECIPE_KEYS = (
     "training.schedule.name",
     "training.schedule.peak",
     "training.schedule.warmup_updates",
+    "training.rdrop",
     "training.clip_norm",
     "training.validate_every",
     "training.checkpoint_every",

@@ -23,10 +23,13 @@ _OPERATIONS = 6
 _HORIZON = 12 * 3600.0
 """Seconds of a training without a budget, for which a size is chosen."""
 _MOST_PROCESSES = 8
-_TOKENS_A_WEIGHT = 4
+_TOKENS_A_WEIGHT = 1
 """Target tokens that a training needs for each weight before a larger model is better."""
-_DROPOUTS = ((10.0, 0.1), (40.0, 0.2), (math.inf, 0.3))
+_DROPOUTS = ((12.0, 0.1), (40.0, 0.2), (math.inf, 0.3))
 """Dropout by epochs: up to these, that."""
+_MANY_EPOCHS = 80.0
+"""Epochs from which on R-Drop takes half of them."""
+_RDROP = 3.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ SIZES = (
     Size(6, 3, 256, 1024, 4, 3e-3, 2048, 0.3),
     Size(6, 6, 512, 2048, 8, 2e-3, 4096, 0.3),
 )
-"""The sizes that are chosen from, the smallest first. docs/recipes.md has the measurements of the first two."""
+"""The sizes that are chosen from, the smallest first. docs/recipes.md has measurements of the first two."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +142,14 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
     """
     size, model, updates = _size(facts, config)
     epochs = updates * size.tokens / facts.tokens
-    an_epoch = facts.tokens // size.tokens
-    every = max(50, min(2000, an_epoch if facts.seconds is None else updates // 12))
     dropout = next(value for most, value in _DROPOUTS if epochs < most)
+    rdrop = _RDROP if epochs >= _MANY_EPOCHS and _takes_rdrop(config) else 0.0
+    if rdrop:  # each update takes two passes
+        updates, epochs = max(1, updates // 2), epochs / 2
+    every = max(50, updates // 12)
+    if facts.seconds is None:
+        every = max(200, facts.tokens // size.tokens)  # an epoch
+    every = min(2000, every)
     choices = {
         **size.options,
         "model.norm": Norm.pre,
@@ -151,6 +159,7 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "training.schedule.name": "wsd",
         "training.schedule.peak": size.peak,
         "training.schedule.warmup_updates": max(20, min(500, updates // 20)),
+        "training.rdrop": rdrop,
         "training.clip_norm": 1.0,
         "training.validate_every": every,
         "training.checkpoint_every": every,
@@ -158,17 +167,22 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "training.averaging.count": 3,
         "decoding.beam_size": 5,
     }
-    why = f"the largest model that learns {_TOKENS_A_WEIGHT} tokens for each weight in time"
+    why = f"the largest model that learns {_TOKENS_A_WEIGHT} token for each weight in time"
     if "model.d_model" not in _open(config):
         why = "the given width"
+    also = f" and R-Drop {rdrop:g}" if rdrop else ""
     ends = "until validation stops improving" if facts.seconds is None else f"in {config.training.budget}"
     reasons = [
         f"{facts.pairs:,} pairs of {facts.tokens:,} target tokens; {facts.processes} "
         f"{'process' if facts.processes == 1 else 'processes'}, {facts.speed / 1e9:,.0f} GFLOP/s",
         f"{model.encoder_layers} + {model.decoder_layers} layers of width {model.d_model}: {why}",
-        f"dropout {dropout:g} for about {epochs:,.0f} epochs, muon at {size.peak:g}, {ends}",
+        f"dropout {dropout:g}{also} for about {epochs:,.0f} epochs, muon at {size.peak:g}, {ends}",
     ]
     return choices, reasons
+
+
+def _takes_rdrop(config: TrainConfig) -> bool:
+    return config.training.objective.name == "label_smoothing" and not config.training.simcut
 
 
 def _size(facts: Facts, config: TrainConfig) -> tuple[Size, ModelConfig, int]:

@@ -30,7 +30,7 @@ def facts(pairs: int, minutes: float | None = 30, speed: float = 6e11) -> Facts:
     [
         (2_000, 30, 128, 0.3),
         (29_000, 5, 128, 0.1),
-        (29_000, 30, 128, 0.3),
+        (29_000, 30, 128, 0.2),
         (29_000, 600, 256, 0.3),
         (1_000_000, 30, 128, 0.1),
         (1_000_000, 7 * 1440, 512, 0.2),
@@ -52,16 +52,26 @@ def test_all_keys_are_chosen() -> None:
 
 def test_a_given_width_has_the_batch_and_rate_of_the_nearest_size() -> None:
     choices, reasons = chosen(facts(29_000), options("recipe=auto", "model=base", "training.budget=30m"))
-    assert (choices["data.max_tokens"], choices["training.schedule.peak"]) == (4096, 5e-3)
+    assert (choices["data.max_tokens"], choices["training.schedule.peak"]) == (4096, 2e-3)
     assert reasons[1] == "6 + 6 layers of width 512: the given width"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words", "rdrop"),
+    [(2_000, [], 3.0), (29_000, [], 0.0), (2_000, ["training.simcut=3"], 0.0)],
+)
+def test_a_small_corpus_has_rdrop(pairs: int, words: list[str], rdrop: float) -> None:
+    choices, reasons = chosen(facts(pairs), options("training.budget=30m", *words))
+    assert choices["training.rdrop"] == rdrop
+    assert ("R-Drop 3 for about" in reasons[2]) == bool(rdrop)
 
 
 def test_it_says_what_and_why() -> None:
     _, reasons = chosen(facts(29_000), options("recipe=auto", "training.budget=30m"))
     assert reasons == [
         "29,000 pairs of 406,000 target tokens; 2 processes, 600 GFLOP/s",
-        "4 + 4 layers of width 128: the largest model that learns 4 tokens for each weight in time",
-        "dropout 0.3 for about 57 epochs, muon at 0.01, in 30m",
+        "4 + 4 layers of width 128: the largest model that learns 1 token for each weight in time",
+        "dropout 0.2 for about 38 epochs, muon at 0.005, in 30m",
     ]
 
 
