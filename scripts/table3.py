@@ -42,6 +42,7 @@ GUIDES: Mapping[str, Callable[[str], str]] = {"table3.md": str, "table3.ko.md": 
 """Guide → what translates the labels of its tables."""
 
 COMMON = (
+    "recipe=none",
     "data.max_tokens=2048",
     "training.micro_batches=1",
     "model.norm=post",

@@ -40,6 +40,7 @@ def write(folder: Path, task: str) -> list[str]:
                 with replaced(path) as temporary:  # another experiment may write the same file now
                     temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return [
+        "recipe=none",
         "data=local",
         "data.source_lang=xx",
         "data.target_lang=yy",
