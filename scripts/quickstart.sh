@@ -38,7 +38,7 @@ What to try next (after: source $venv/bin/activate)
   translate a file
       nmt-translate model_dir=$run_dir input=FILE output=FILE decoding.beam_size=8
   train on your own files (README.md describes the options)
-      nmt-train data=local data.source_lang=en data.target_lang=de model=tiny training.max_minutes=60 \\
+      nmt-train data=local data.source_lang=en data.target_lang=de training.budget=1h \\
         data.train.source=a.en data.train.target=a.de data.valid.source=b.en data.valid.target=b.de
   put the normalisation where the paper has it, which trains more slowly
       nmt-train model.norm=post run_dir=runs/post_norm
