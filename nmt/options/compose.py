@@ -167,10 +167,9 @@ def _recipe(given: Mapping[str, Any], files: Collection[str]) -> list[Setting]:
 
     `given` are the options that are given, and `files` the keys of those that choose a file.
     """
-    is_given = "recipe" in given
     named = [key for key in ("experiment", "start_from") if given.get(key) is not None]
-    is_model = "model" in files or "model.architecture" in given
-    if given["recipe"] != "auto" if is_given else named or is_model:
+    is_default = not named and "model" not in files and "model.architecture" not in given
+    if given.get("recipe", "auto" if is_default else "none") != "auto":
         return []
     if named:
         raise UserError(
@@ -180,8 +179,7 @@ def _recipe(given: Mapping[str, Any], files: Collection[str]) -> list[Setting]:
     keys = [key for key in keys if key not in files or key == "model"]
     keeps = [key for key in keys if key == "recipe" or any(_overlap(key, other) for other in RECIPE_KEYS)]
     kept = [*keeps, *given.get("recipe_keeps", [])]
-    chosen = [] if is_given else [Setting("recipe", "auto", "auto")]
-    return [*chosen, Setting("recipe_keeps", f"[{','.join(kept)}]", kept)]
+    return [Setting("recipe", "auto", "auto"), Setting("recipe_keeps", f"[{','.join(kept)}]", kept)]
 
 
 def _inner(key: str, value: Any) -> Iterator[str]:

@@ -146,10 +146,9 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
     rdrop = _RDROP if epochs >= _MANY_EPOCHS and _takes_rdrop(config) else 0.0
     if rdrop:  # each update takes two passes
         updates, epochs = max(1, updates // 2), epochs / 2
-    every = max(50, updates // 12)
-    if facts.seconds is None:
-        every = max(200, facts.tokens // size.tokens)  # an epoch
-    every = min(2000, every)
+    # Without a budget after each epoch; but a validation takes as long as 50 updates.
+    wanted = max(200, facts.tokens // size.tokens) if facts.seconds is None else max(50, updates // 12)
+    every = min(2000, wanted)
     choices = {
         **size.options,
         "model.norm": Norm.pre,

@@ -216,11 +216,8 @@ class Progress:
         """Returns the reason why training is over, as text; None if it is not over."""
         if self.decays and self.update >= self.decays[-1].end and not self.must_undo_decay(config):
             limit = self.decays[-1].limit
-            return (
-                f"{limit_in_words(limit, config)} is reached"
-                if limit != "finish"
-                else "the end was requested"
-            )
+            requested = "the end was requested"
+            return requested if limit == "finish" else f"{limit_in_words(limit, config)} is reached"
         if self.update >= config.max_updates:
             return f"training.max_updates={config.max_updates} is reached"
         if config.max_epochs is not None and self.cursor.epoch >= config.max_epochs:
@@ -247,9 +244,12 @@ def limit_in_words(limit: str, config: TrainingConfig) -> str:
 
 
 def value_of(limit: str, config: TrainingConfig) -> float:
-    """Returns the value of one of `LIMITS`; infinite if it is not set, 0 for a request."""
+    """Returns the value of one of `LIMITS`; infinite if it is not set.
+
+    That of a request grows with each of the others, so that a training with a larger limit continues.
+    """
     if limit == "finish":
-        return 0.0
+        return sum(filter(math.isfinite, (value_of(each, config) for each in LIMITS if each != limit)))
     value = config.budget_minutes if limit == "budget" else getattr(config, limit)
     return float(value or math.inf)
 

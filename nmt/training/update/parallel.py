@@ -101,7 +101,9 @@ class Replicated:
 
     def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
         self.model = self.whole = put_on(model, ranks.device, options.unmeasured_kernels)
-        self._optimizer = build_optimizer(self.model, options.optimizer, product_dtype(options.precision))
+        self._optimizer = build_optimizer(
+            self.model, options.optimizer, product_dtype(options.precision), ranks.world
+        )
         self._trained = trained_parameters(self.model)
         l2 = options.l2_to_start
         self._penalty = StartPenalty(self.weights(), l2) if l2 else None

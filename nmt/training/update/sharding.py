@@ -52,7 +52,9 @@ class Sharded:
             sharded.set_force_sum_reduction_for_comms(True)
         self.model = model
         model.backend = backend_of(ranks.device, options.unmeasured_kernels)
-        self._optimizer = build_optimizer(model, options.optimizer, product_dtype(options.precision))
+        self._optimizer = build_optimizer(
+            model, options.optimizer, product_dtype(options.precision), ranks.world
+        )
         self._trained = trained_parameters(model)
         l2 = options.l2_to_start
         self._penalty = StartPenalty(self.weights(), l2) if l2 else None

@@ -80,9 +80,9 @@ def test_early_stopping_begins_the_fall() -> None:
 @pytest.mark.parametrize(
     ("name", "finish", "decays"),
     [
-        ("wsd", 60, [Decay(60, 80, 0.01, "finish", 0.0)]),
+        ("wsd", 60, [Decay(60, 80, 0.01, "finish", 100.0)]),
         ("wsd", 80, [Decay(75, 100, 0.01, "max_updates", 100.0)]),  # it falls already
-        ("constant", 60, [Decay(60, 60, 0.01, "finish", 0.0)]),
+        ("constant", 60, [Decay(60, 60, 0.01, "finish", 100.0)]),
     ],
 )
 def test_a_requested_end(name: str, finish: int, decays: list[Decay]) -> None:
@@ -112,9 +112,10 @@ def test_another_schedule_ends_when_the_budget_is_used() -> None:
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_every_limit_has_a_value(limit: str) -> None:
-    expected = {"max_updates": 7.0, "finish": 0.0}.get(limit, math.inf)
+    expected = {"max_updates": 7.0, "finish": 7.0}.get(limit, math.inf)
     assert value_of(limit, TrainingConfig(max_updates=7)) == expected
-    assert value_of("budget", TrainingConfig(budget="2h")) == 120.0
+    two_hours = TrainingConfig(max_updates=7, budget="2h")
+    assert (value_of("budget", two_hours), value_of("finish", two_hours)) == (120.0, 127.0)
     assert End(3, limit).limit == limit
 
 
@@ -147,18 +148,20 @@ def test_a_stop_in_the_fall_changes_nothing(tmp_path: Path) -> None:
         assert torch.equal(a, b)
 
 
-def test_the_file_finish_ends_a_training(tmp_path: Path) -> None:
+def test_the_file_finish_ends_a_training_that_may_become_longer(tmp_path: Path) -> None:
     prepared = prepared_pairs(tmp_path)
-    options = {"schedule": WSD, "max_updates": 1000, "validate_every": 100}
+    options: dict[str, Any] = {"schedule": WSD, "max_updates": 40, "validate_every": 100}
     stopped = toy_trainer(prepared, tmp_path / "run", **options)
     stopped.stop = lambda: stopped.progress.update == 11
     assert not stopped.train()
     stopped.folder.finish.touch()
     resumed = toy_trainer(prepared, tmp_path / "run", **options)
-    assert resumed.train() and resumed.progress.decays == [Decay(14, 19, 0.01, "finish", 0.0)]
+    assert resumed.train() and resumed.progress.decays == [Decay(14, 19, 0.01, "finish", 40.0)]
     assert not stopped.folder.finish.exists()
     again = toy_trainer(prepared, tmp_path / "run", **options)
     assert again.train() and again.progress.update == 19
+    longer = toy_trainer(prepared, tmp_path / "run", **{**options, "max_updates": 44})
+    assert longer.train() and longer.progress.decays == [Decay(33, 44, 0.01, "max_updates", 44.0)]
 
 
 def test_a_finished_training_writes_nothing(tmp_path: Path) -> None:

@@ -26,18 +26,18 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def build_optimizer(
-    model: nn.Module, config: OptimizerConfig, products: torch.dtype = torch.float32
+    model: nn.Module, config: OptimizerConfig, products: torch.dtype = torch.float32, processes: int = 1
 ) -> Optimizer:
     """Builds the optimizer that `training.optimizer.name` selects, for the trained weights of a model.
 
-    `products` is the number format of the training's matrix products; see `Optimizer.products`.
+    `products` and `processes`: see the attributes of `Optimizer`.
 
     Raises:
         UserError: see `check_optimizer`; or a checkpoint can't hold its state.
     """
     kind, options = _chosen(config)
     optimizer = kind(options, model, config)
-    optimizer.products = products
+    optimizer.products, optimizer.processes = products, processes
     for name, tensor in optimizer.tensors().items():
         if tensor.dtype not in _STORED or name.startswith("trained."):
             raise UserError(
@@ -90,11 +90,13 @@ class Optimizer(ABC):
         needs_whole_matrices: whether a step reads whole matrices and does not gather them itself. Such an
             optimizer can't be used with sharded weights.
         products: the number format of the training's matrix products, in which a step may compute its own.
+        processes: how many make the same step, in the default group of `torch.distributed` if several.
     """
 
     floats_per_weight: ClassVar[int] = 0
     needs_whole_matrices: ClassVar[bool] = False
     products: torch.dtype = torch.float32
+    processes: int = 1
 
     @dataclass(frozen=True)
     class Options:
