@@ -31,7 +31,9 @@ def facts(pairs: int, minutes: float | None = 30, speed: float = 6e11) -> Facts:
         (2_000, 30, 128, 0.3),
         (29_000, 5, 128, 0.1),
         (29_000, 30, 128, 0.2),
-        (29_000, 600, 256, 0.3),
+        (29_000, 600, 128, 0.3),
+        (2_000, None, 128, 0.3),  # time alone does not make a model large
+        (167_000, 60, 256, 0.1),
         (1_000_000, 30, 128, 0.1),
         (1_000_000, 7 * 1440, 512, 0.2),
         (1_000_000, None, 256, 0.1),
@@ -70,7 +72,7 @@ def test_it_says_what_and_why() -> None:
     _, reasons = chosen(facts(29_000), options("recipe=auto", "training.budget=30m"))
     assert reasons == [
         "29,000 pairs of 406,000 target tokens; 2 processes, 600 GFLOP/s",
-        "4 + 4 layers of width 128: the largest model that learns 1 token for each weight in time",
+        "4 + 4 layers of width 128: the largest model for which corpus and time suffice",
         "dropout 0.2 for about 38 epochs, muon at 0.005, in 30m",
     ]
 
