@@ -30,7 +30,7 @@ _CORPUS_A_WEIGHT = 0.1
 256, the smaller model is better, also in Wu et al. 2021."""
 _DROPOUTS = ((12.0, 0.1), (40.0, 0.2), (math.inf, 0.3))
 """Dropout by epochs: up to these, that."""
-_MANY_EPOCHS = 80.0
+_MANY_EPOCHS = 20.0
 """Epochs from which on R-Drop takes half of them."""
 _RDROP = 3.0
 

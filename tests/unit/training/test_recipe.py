@@ -60,7 +60,7 @@ def test_a_given_width_has_the_batch_and_rate_of_the_nearest_size() -> None:
 
 @pytest.mark.parametrize(
     ("pairs", "words", "rdrop"),
-    [(2_000, [], 3.0), (29_000, [], 0.0), (2_000, ["training.simcut=3"], 0.0)],
+    [(2_000, [], 3.0), (29_000, [], 3.0), (167_000, [], 0.0), (2_000, ["training.simcut=3"], 0.0)],
 )
 def test_a_small_corpus_has_rdrop(pairs: int, words: list[str], rdrop: float) -> None:
     choices, reasons = chosen(facts(pairs), options("training.budget=30m", *words))
@@ -73,7 +73,7 @@ def test_it_says_what_and_why() -> None:
     assert reasons == [
         "29,000 pairs of 406,000 target tokens; 2 processes, 600 GFLOP/s",
         "4 + 4 layers of width 128: the largest model for which corpus and time suffice",
-        "dropout 0.2 for about 38 epochs, muon at 0.005, in 30m",
+        "dropout 0.2 and R-Drop 3 for about 19 epochs, muon at 0.005, in 30m",
     ]
 
 
