@@ -16,6 +16,18 @@ def _gives_pieces(config: Any) -> bool:
     return config.start_from is not None or config.data.tokenizer.path is not None
 
 
+def _chooses(config: Any, key: str) -> bool:
+    """Returns whether `recipe=auto` will choose an option."""
+    kept = config.recipe_keeps
+    return config.recipe.value == "auto" and not any(f"{key}.".startswith(f"{each}.") for each in kept)
+
+
+def _schedule(config: Any) -> str:
+    """Returns the name of the schedule, which `recipe=auto` may choose later."""
+    key = "training.schedule.name"
+    return "wsd" if _chooses(config, key) else str(config.training.schedule.name)
+
+
 def _measures(config: Any) -> set[str]:
     training = config.training
     return {*config.evaluation.metrics, *training.validate_metrics, training.criterion}
@@ -171,23 +183,23 @@ UNUSED_IN_TRAINING = (
     ),
     Disabled(
         "training.schedule.scale",
-        lambda config: config.training.schedule.name in ("inverse_sqrt", "linear", "constant", "wsd"),
-        "has no effect with training.schedule.name={0.training.schedule.name}. Set training.schedule.peak.",
+        lambda config: _schedule(config) in ("inverse_sqrt", "linear", "constant", "wsd"),
+        "has an effect only with training.schedule.name=noam. Set training.schedule.peak.",
     ),
     Disabled(
         "training.schedule.peak",
-        lambda config: config.training.schedule.name == "noam",
+        lambda config: _schedule(config) == "noam",
         "has no effect with training.schedule.name=noam. Set training.schedule.scale.",
     ),
     Disabled(
         "training.schedule.final",
-        lambda config: config.training.schedule.name in ("noam", "inverse_sqrt", "constant"),
-        "has no effect with training.schedule.name={0.training.schedule.name}. It is for linear and wsd.",
+        lambda config: _schedule(config) in ("noam", "inverse_sqrt", "constant"),
+        "has an effect only with training.schedule.name=linear or wsd.",
     ),
     Disabled(
         "training.schedule.decay_share",
-        lambda config: config.training.schedule.name in ("noam", "inverse_sqrt", "linear", "constant"),
-        "has no effect with training.schedule.name={0.training.schedule.name}. It is for wsd.",
+        lambda config: _schedule(config) in ("noam", "inverse_sqrt", "linear", "constant"),
+        "has an effect only with training.schedule.name=wsd.",
     ),
     Disabled(
         "training.simcut_rate",
@@ -196,7 +208,9 @@ UNUSED_IN_TRAINING = (
     ),
     Disabled(
         "training.consistency_from",
-        lambda config: not config.training.simcut and not config.training.rdrop,
+        lambda config: (
+            not (config.training.simcut or config.training.rdrop or _chooses(config, "training.rdrop"))
+        ),
         "has no effect without training.rdrop or training.simcut.",
     ),
     Disabled(

@@ -18,6 +18,7 @@ from nmt.config import (
     Extension,
     ModelConfig,
     Precision,
+    Recipe,
     ServeConfig,
     TrainConfig,
     TranslateConfig,
@@ -68,7 +69,12 @@ def options(schema: Callable[[], Any], **values: Any) -> Any:
         ),
         (
             {"training__schedule__name": "linear", "training__schedule__scale": 2.0},
-            "training.schedule.scale=2.0: has no effect with training.schedule.name=linear. Set "
+            "training.schedule.scale=2.0: has an effect only with training.schedule.name=noam. Set "
+            "training.schedule.peak.",
+        ),
+        (
+            {"recipe": Recipe.auto, "training__schedule__scale": 2.0},
+            "training.schedule.scale=2.0: has an effect only with training.schedule.name=noam. Set "
             "training.schedule.peak.",
         ),
         (
@@ -165,6 +171,8 @@ def test_a_value_that_has_an_effect_is_no_warning() -> None:
     }
     assert [*options(TrainConfig, **values, decoding__top_p=0.5).warnings()] == []
     assert [*options(TranslateConfig, decoding__top_p=0.5).warnings()] != []
+    chosen_later = {"recipe": Recipe.auto, "training__schedule__peak": 0.1, "training__consistency_from": 9}
+    assert [*options(TrainConfig, **chosen_later).warnings()] == []
 
 
 def test_the_tables_have_options_that_exist() -> None:
@@ -185,7 +193,7 @@ def test_no_option_of_an_experiment_is_without_effect(experiment: str) -> None:
 
 def test_the_command_warns_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt.options.compose.log.propagate", True)
-    words = ("data=quickstart", "training.schedule.peak=0.1", "seed=1,2")
+    words = ("data=quickstart", "training.schedule.scale=2.0", "seed=1,2")
     with caplog.at_level("WARNING", "nmt"):
         compose_jobs(TrainConfig, "train", Arguments(words, sweep=True))
-    assert [message.partition(":")[0] for message in caplog.messages] == ["training.schedule.peak=0.1"]
+    assert [message.partition(":")[0] for message in caplog.messages] == ["training.schedule.scale=2.0"]
