@@ -13,6 +13,7 @@ number of threads:
 - `nmt+half`: this trainer with `training.half_residual=true`, if `--systems` names it.
 - `nmt+kernels`: this trainer with all `training.unmeasured_kernels`, if `--systems` names it.
 - `nmt+graphs`: this trainer with `training.cuda_graphs=true`, if `--systems` names it.
+- `nmt+muon`: this trainer with `training.optimizer.name=muon`, if `--systems` names it.
 
 Each measurement runs in a separate process. Each round measures all systems in turn. The table shows the
 median of the rounds, with the lowest and the highest value. Padding counts neither as tokens nor as work.
@@ -60,7 +61,8 @@ SYSTEMS = ("nmt", "torch", "transformers")
 HALF = "nmt+half"
 KERNELS = "nmt+kernels"
 GRAPHS = "nmt+graphs"
-OWN = ("nmt", HALF, KERNELS, GRAPHS)
+MUON = "nmt+muon"
+OWN = ("nmt", HALF, KERNELS, GRAPHS, MUON)
 WARM_UP_UPDATES = 5
 SMOOTHING = 0.1
 
@@ -232,6 +234,7 @@ def config_of(system: str, config: TrainConfig) -> str:
         half_residual=system == HALF,
         unmeasured_kernels=[*Kernel] if system == KERNELS else [],
         cuda_graphs=system == GRAPHS,
+        optimizer=replace(config.training.optimizer, name="muon" if system == MUON else "adam"),
     )
     return to_yaml(replace(config, training=training))
 
