@@ -68,6 +68,17 @@ def test_a_small_corpus_has_rdrop(pairs: int, words: list[str], rdrop: float) ->
     assert ("R-Drop 3 for about" in reasons[2]) == bool(rdrop)
 
 
+@pytest.mark.parametrize(
+    ("words", "chosen_kinds"),
+    [([], {"capitals", "titles", "typos", "unpunctuated"}), (["data.augmentation.titles=1"], set())],
+)
+def test_a_share_of_the_sources_is_changed(words: list[str], chosen_kinds: set[str]) -> None:
+    choices, _ = chosen(facts(29_000), options(*words))
+    shares = {key: value for key, value in choices.items() if key.startswith("data.augmentation.")}
+    assert {key.rpartition(".")[2] for key in shares} == chosen_kinds
+    assert all(0 < share < 0.5 for share in shares.values())
+
+
 def test_it_says_what_and_why() -> None:
     _, reasons = chosen(facts(29_000), options("recipe=auto", "training.budget=30m"))
     assert reasons == [
