@@ -154,12 +154,13 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
     # Without a budget after each epoch; but a validation takes as long as 50 updates.
     wanted = max(200, facts.tokens // size.tokens) if facts.seconds is None else max(50, updates // 12)
     every = min(2000, wanted)
+    augmentation = _augmentation(config)
     choices = {
         **size.options,
         "model.norm": Norm.pre,
         "model.dropout": dropout,
         "data.max_tokens": max(256, size.tokens // config.training.micro_batches),
-        **_augmentation(config),
+        **augmentation,
         "training.optimizer.name": "muon",
         "training.schedule.name": "wsd",
         "training.schedule.peak": size.peak,
@@ -176,12 +177,14 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
     if "model.d_model" not in _open(config):
         why = "the given width"
     also = f" and R-Drop {rdrop:g}" if rdrop else ""
+    typos = augmentation.get("data.augmentation.typos", 0.0)
+    changes = f"typos in {100 * typos:.0f} % of the sources, " if typos else ""
     ends = "until validation stops improving" if facts.seconds is None else f"in {config.training.budget}"
     reasons = [
         f"{facts.pairs:,} pairs of {facts.tokens:,} target tokens; {facts.processes} "
         f"{'process' if facts.processes == 1 else 'processes'}, {facts.speed / 1e9:,.0f} GFLOP/s",
         f"{model.encoder_layers} + {model.decoder_layers} layers of width {model.d_model}: {why}",
-        f"dropout {dropout:g}{also} for about {epochs:,.0f} epochs, muon at {size.peak:g}, {ends}",
+        f"dropout {dropout:g}{also} for about {epochs:,.0f} epochs, {changes}muon at {size.peak:g}, {ends}",
     ]
     return choices, reasons
 
