@@ -74,7 +74,7 @@ class Race:
             self.entries[program.name] = self._trained(program, work)
             self._save()
         for number, point in enumerate(self.entries[program.name]["points"]):
-            if "bleu" not in point:
+            if point.get("bleu") is None:
                 output = work / f"translation-{number}"
                 point.update(self._scores(program, work, Path(point["checkpoint"]), output))
                 self._save()

@@ -206,8 +206,10 @@ class Fairseq(Program):
         """Translates with the beam of the recipe; the translations are among other lines."""
         langs = ["-s", task.langs[0], "-t", task.langs[1]]
         return [
+            "env", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1",  # its checkpoints have pickled options
             self.script("fairseq-generate"), str(work / "data"), *langs, "--cpu", "--gen-subset", "valid",
             "--path", str(checkpoint), "--batch-size", "128", "--beam", "5",
+            "--required-batch-size-multiple", "1",  # 8, the default, omits the last sentences
             "--remove-bpe", "sentencepiece", "--results-path", str(output),
         ]  # fmt: skip
 
