@@ -246,10 +246,10 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("folder", type=Path, help="folder of the race")
-    for option in ("source", "target", "valid-source", "valid-target"):
-        parser.add_argument(
-            f"--{option}", type=Path, required=True, help="a text in UTF-8, a line a sentence"
-        )
+    parser.add_argument("--source", type=Path, required=True, help="training text, a sentence a line")
+    parser.add_argument("--target", type=Path, required=True, help="its translation")
+    parser.add_argument("--valid-source", type=Path, required=True, help="validation text")
+    parser.add_argument("--valid-target", type=Path, required=True, help="its translation")
     parser.add_argument("--langs", nargs=2, default=("en", "de"), help="of source and target; default: en de")
     parser.add_argument("--minutes", type=float, default=60, help="of each program; default: 60")
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

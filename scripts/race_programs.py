@@ -239,7 +239,7 @@ class JoeyNmt(Program):
 
     name, module = "joeynmt", "joeynmt.training"
     install = "pip install joeynmt==2.3.0 importlib_metadata 'sentencepiece<0.2.2'"
-    recipe = "configs/transformer_iwslt14_deen_sp.yaml (IWSLT 2014 De-En)"
+    recipe = "configs/transformer_iwslt14_deen_sp.yaml of JoeyNMT 1 (IWSLT 2014 De-En)"
 
     def commands(self, task: Task, work: Path) -> Sequence[list[str]]:
         """Pieces, the list of pieces, training."""

@@ -52,7 +52,7 @@ def task(tmp_path: Path) -> Task:
     """Copying of three lines, for four seconds."""
     text = tmp_path / "text"
     text.write_text("\n".join(LINES) + "\n", "utf-8")
-    return Task(text, text, text, text, langs=("en", "en"), minutes=1 / 15, cores=1, every=1)
+    return Task(text, text, text, text, langs=("en", "de"), minutes=1 / 15, cores=1, every=1)
 
 
 def test_curve_is_measured_once(tmp_path: Path, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
