@@ -60,6 +60,7 @@ NOT_OURS = {
         "wc",
         "xxd",
     ),
+    *(f"peers/{name}/bin/pip" for name in ("fairseq", "joeynmt", "eole", "marian")),
     *("pip", "comet/bin/pip", ".venv/bin/pre-commit", "nvidia-smi", "argospm", "argos-translate"),
 }
 """Other programs; their options are not checked."""
