@@ -110,9 +110,9 @@ def scored(name: str, program: Program, checkpoint: Path, number: int) -> Entry:
     log, output = program.work / f"log-{number}", program.work / f"translation-{number}"
     command = program.translation(checkpoint, output)
     status = run_until(command, time.time() + LONGEST, log, program.task.valid_source)
-    hypotheses = program.hypotheses(output) if output.exists() else []
+    hypotheses = program.hypotheses(output) if status == 0 and output.exists() else []
     references = lines_of(program.task.valid_target)
-    if status != 0 or len(hypotheses) != len(references):
+    if len(hypotheses) != len(references):
         found = f"status {status}, {len(hypotheses)} of {len(references)} translations"
         report(f"{name}: {checkpoint.name}: {found}", log)
         return {"bleu": None, "chrf": None}
@@ -168,16 +168,13 @@ def table(entries: Mapping[str, Entry], targets: Sequence[float]) -> str:
     heads += ["Best BLEU", "chrF2", "after minutes", "Points"]
     rows = [heads, ["---"] * len(heads)]
     for name, entry in entries.items():
-        points = curve(entry)
-        reached = [
-            next((each["minutes"] for each in points if each["bleu"] >= bleu), None) for bleu in targets
-        ]
-        cells = [name, *("not reached" if minutes is None else f"{minutes:.1f}" for minutes in reached)]
+        points, cells = curve(entry), [name]
+        for target in targets:
+            reached = [point["minutes"] for point in points if point["bleu"] >= target]
+            cells.append(f"{reached[0]:.1f}" if reached else "not reached")
         best = max(points, key=lambda point: float(point["bleu"]), default=None)
-        if best is None:
-            cells += ["no checkpoint", "", ""]
-        else:
-            cells += [f"{best['bleu']:.2f}", f"{best['chrf']:.2f}", f"{best['minutes']:.1f}"]
+        values = (best["bleu"], best["chrf"], best["minutes"]) if best else ()
+        cells += [f"{value:.2f}" for value in values] or ["no checkpoint", "", ""]
         rows.append([*cells, str(len(points))])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -196,10 +193,8 @@ def draw(entries: Mapping[str, Entry], path: Path) -> None:
     axis.set(xlabel="minutes since the start, all costs included", ylabel="BLEU on the validation text")
     axis.set(xlim=(0, None), ylim=(0, None))
     axis.grid(alpha=0.3)
-    if entries:
-        axis.legend()
+    axis.legend()
     figure.savefig(path)
-    plt.close(figure)
 
 
 def main() -> int:

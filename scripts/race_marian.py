@@ -57,20 +57,16 @@ def train(work: Path, every: int, *texts: str) -> None:
 
 
 def translate(work: Path, checkpoint: str, source: str, output: str) -> None:
-    """Translates a text with beam 5, in batches of similar lengths."""
+    """Translates a text with beam 5."""
     tokenizer = tokenizer_of(work)
     model = transformers.MarianMTModel.from_pretrained(checkpoint).eval()
-    lines = lines_of(Path(source))
-    order = sorted(range(len(lines)), key=lambda number: len(lines[number]))
-    found = [""] * len(lines)
-    for start in range(0, len(order), 64):
-        rows = order[start : start + 64]
-        batch = tokenizer([lines[row] for row in rows], return_tensors="pt", padding=True, truncation=True)
+    lines, found = lines_of(Path(source)), list[str]()
+    for start in range(0, len(lines), 64):
+        batch = tokenizer(lines[start : start + 64], return_tensors="pt", padding=True, truncation=True)
         limit = min(LONGEST, batch["input_ids"].shape[1] + 50)
         ids = model.generate(**batch, num_beams=5, max_new_tokens=limit)
-        for row, text in zip(rows, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
-            found[row] = text.replace("\n", " ")
-    Path(output).write_text("\n".join(found) + "\n", "utf-8")
+        found += tokenizer.batch_decode(ids, skip_special_tokens=True)
+    Path(output).write_text("".join(text.replace("\n", " ") + "\n" for text in found), "utf-8")
 
 
 def tokenizer_of(work: Path) -> Any:

@@ -126,7 +126,7 @@ def test_table() -> None:
     points = [(1.0, 10.0), (2.5, None), (4.0, 31.0), (9.0, 30.0)]
     entry = {"points": [{"minutes": m, "bleu": b, "chrf": b} for m, b in points]}
     assert table({"a": entry}, [5, 20, 40]).splitlines()[2:] == [
-        "| a | 1.0 | 4.0 | not reached | 31.00 | 31.00 | 4.0 | 3 |"
+        "| a | 1.0 | 4.0 | not reached | 31.00 | 31.00 | 4.00 | 3 |"
     ]
 
 
