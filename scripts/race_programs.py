@@ -194,7 +194,8 @@ class JoeyNmt(Program):
     recipe = (
         "configs/transformer_iwslt14_deen_sp.yaml of JoeyNMT 1.5. Different: raw text with case, not lower "
         "case; 10,000 pieces, not 32,000; updates of 4,096 tokens, not 8,192; fp32, not fp16; a checkpoint "
-        "and a validation after 4 times `--every` updates, not 1,000; a patience of as many updates, 5,000."
+        "and a validation after 4 times `--every` updates, not 1,000; a patience of as many updates, 5,000; "
+        "no minimum of the learning rate."
     )
     checkpoints = ("model/[0-9]*.ckpt",)  # `latest` and `best` are links
 
@@ -249,7 +250,7 @@ class JoeyNmt(Program):
                 "optimizer": "adam", "normalization": "tokens", "adam_betas": [0.9, 0.999],
                 "scheduling": "plateau", "patience": max(1, 5000 // every), "decrease_factor": 0.7,
                 "loss": "crossentropy", "label_smoothing": 0.1, "learning_rate": 3e-4,
-                "learning_rate_min": 1e-8, "weight_decay": 0.0, "batch_size": 4096, "batch_type": "token",
+                "learning_rate_min": 0.0, "weight_decay": 0.0, "batch_size": 4096, "batch_type": "token",
                 "early_stopping_metric": "bleu", "epochs": MANY, "validation_freq": every,
                 "logging_freq": every, "shuffle": True, "keep_best_ckpts": -1,
             },
