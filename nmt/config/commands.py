@@ -47,6 +47,7 @@ RECIPE_KEYS = (
     "data.augmentation.unpunctuated",
     "data.augmentation.typos",
     "training.micro_batches",
+    "training.max_updates",
     "training.optimizer.name",
     "training.schedule.name",
     "training.schedule.peak",
@@ -58,6 +59,7 @@ RECIPE_KEYS = (
     "training.patience",
     "training.averaging.count",
     "decoding.beam_size",
+    "decoding.length_penalty",
 )
 """The options that `recipe=auto` chooses, unless they are given."""
 

@@ -88,6 +88,16 @@ def test_it_says_what_and_why() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("pairs", "minutes", "updates"),
+    [(2_000, 30, 1641), (2_000, None, 1641), (1_000_000, 30, 820_312), (1_000_000, None, 100_000)],
+)
+def test_no_corpus_is_seen_more_than_120_times(pairs: int, minutes: float | None, updates: int) -> None:
+    choices, reasons = chosen(facts(pairs, minutes), options())
+    assert choices["training.max_updates"] == updates
+    assert ("for about 120 epochs" in reasons[2]) == (pairs == 2_000)
+
+
 def test_only_a_training_without_a_budget_stops_early() -> None:
     assert chosen(facts(29_000, None), options("recipe=auto"))[0]["training.patience"] == 6
     assert chosen(facts(29_000, 30), options("recipe=auto"))[0]["training.patience"] == 0
@@ -95,7 +105,7 @@ def test_only_a_training_without_a_budget_stops_early() -> None:
 
 def test_given_options_are_kept() -> None:
     config = options("recipe=auto", "model.dropout=0.2", "training={max_updates: 5, clip_norm: 2}")
-    assert config.recipe_keeps == ["recipe", "model.dropout", "training.clip_norm"]
+    assert config.recipe_keeps == ["recipe", "model.dropout", "training.max_updates", "training.clip_norm"]
     assert options("recipe=auto", "model=small").recipe_keeps == ["recipe", "model"]
     assert options("recipe_keeps=[model.norm]").recipe_keeps == ["model.norm"]
 
