@@ -98,6 +98,18 @@ def test_no_corpus_is_seen_more_than_120_times(pairs: int, minutes: float | None
     assert ("for about 120 epochs" in reasons[2]) == (pairs == 2_000)
 
 
+@pytest.mark.parametrize(
+    ("minutes", "validations", "checkpoints"),
+    [(8, 500, 50), (30, 250, 159), (600, 717, 717), (None, 200, 200)],
+)
+def test_validations_take_little_of_a_budget(
+    minutes: float | None, validations: int, checkpoints: int
+) -> None:
+    choices, _ = chosen(facts(29_000, minutes), options())
+    keys = ("training.validate_every", "training.checkpoint_every")
+    assert tuple(choices[key] for key in keys) == (validations, checkpoints)
+
+
 def test_only_a_training_without_a_budget_stops_early() -> None:
     assert chosen(facts(29_000, None), options("recipe=auto"))[0]["training.patience"] == 6
     assert chosen(facts(29_000, 30), options("recipe=auto"))[0]["training.patience"] == 0
