@@ -100,7 +100,7 @@ def test_no_corpus_is_seen_more_than_120_times(pairs: int, minutes: float | None
 
 @pytest.mark.parametrize(
     ("minutes", "validations", "checkpoints"),
-    [(8, 500, 50), (30, 250, 159), (600, 717, 717), (None, 200, 200)],
+    [(1, 500, 50), (8, 500, 166), (30, 311, 311), (600, 1982, 1982), (None, 200, 200)],
 )
 def test_validations_take_little_of_a_budget(
     minutes: float | None, validations: int, checkpoints: int
