@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch.distributed.tensor import DTensor
 from toy import LATER, toy_config, write_toy
 
 from nmt.bundle import read_weights
@@ -39,6 +38,7 @@ from nmt.training.run import run_launched, train
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
 from nmt.training.update import parallel
+from nmt.training.update.optimizer.shards import gathered, local
 from nmt.training.update.parallel import BucketedExchange
 from nmt.training.update.training_step import Counters
 
@@ -62,8 +62,7 @@ def first_gradient(config_text: str) -> bool:
     class OneUpdate(Trainer):
         def _log_update(self, totals: Counters[float], norm: float, spent: float) -> None:
             gradients = [p.grad for p in self.model.parameters()]
-            whole = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
-            gradient = torch.cat([g.flatten() for g in whole])
+            gradient = torch.cat([gathered(local(g), g).flatten() for g in gradients])
             if self.ranks.is_main:
                 sums = torch.tensor([*totals._replace(seconds=0.0), norm])
                 found = {"sums": sums, "gradient": gradient}

@@ -19,6 +19,7 @@ from nmt.model import ModelOutput, Seq2Seq, as_output, backend_of, put_on
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.gradients import StartPenalty
 from nmt.training.update.optimizer import build_optimizer, trained_parameters
+from nmt.training.update.optimizer.shards import gathered, local
 from nmt.training.update.precision import exchange_dtype, product_dtype
 
 
@@ -62,7 +63,7 @@ class Sharded:
 
     def weights(self) -> dict[str, Tensor]:
         """Returns the shard of each trained weight."""
-        return {name: cast(DTensor, weight.detach()).to_local() for name, weight in self._trained.items()}
+        return {name: local(weight.detach()) for name, weight in self._trained.items()}
 
     def zero(self) -> None:
         """Releases the gradients and sets the extras to 0."""
@@ -113,14 +114,14 @@ class Sharded:
 
     def _gradients(self) -> list[Tensor]:
         """Returns this process's shards of the gradients, to read or change."""
-        return [cast(DTensor, parameter.grad).to_local() for parameter in self._trained.values()]
+        return [local(parameter.grad) for parameter in self._trained.values()]
 
     def _gathered(
         self, tensors: Mapping[str, Tensor], copies: Mapping[str, Tensor] | None = None
     ) -> dict[str, Tensor]:
         whole = {}
         for name, tensor in tensors.items():
-            full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            full = gathered(local(tensor), tensor)
             if copies is not None:
                 copies[name].copy_(full)
             if self._ranks.is_main:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from nmt.config.checks import above, bounded, decay
 from nmt.model import Linear, Seq2Seq
 from nmt.training.update.optimizer.adam import Adam
 from nmt.training.update.optimizer.base import OPTIMIZERS
+from nmt.training.update.optimizer.shards import gathered, local, shard_of
 
 _MARGIN = 1.01
 _PUBLISHED = (
@@ -102,20 +103,20 @@ class Muon(Adam):
         kept = 1 - rate * self.config.weight_decay
         for name, change in changes.items():
             weight = self.parameters[name]
-            mine = _local(weight)
-            fresh = (mine * kept).sub_(_shard(change, weight), alpha=rate)
+            mine = local(weight)
+            fresh = (mine * kept).sub_(shard_of(change, weight), alpha=rate)
             mine.copy_(_chosen(finite, fresh, mine))
 
     def _directions(self, finite: Tensor | None, divisor: Tensor | None) -> dict[str, Tensor]:
         """Updates the running means of gradients, and returns the matrices to orthogonalise."""
         directions, weight = {}, 1 - self.options.momentum
         for name, momentum in self._momentum.items():
-            gradient, mean = _local(self.parameters[name].grad), _local(momentum)
+            gradient, mean = local(self.parameters[name].grad), local(momentum)
             if divisor is not None:
                 gradient = gradient / divisor
             fresh = mean.lerp(gradient, weight)
             mean.copy_(_chosen(finite, fresh, mean))
-            directions[name] = _whole(fresh.lerp_(gradient, weight), momentum)
+            directions[name] = gathered(fresh.lerp_(gradient, weight), momentum)
         return directions
 
     def _orthogonal(self, stacks: list[Tensor]) -> list[Tensor]:
@@ -214,32 +215,6 @@ def _norm(matrices: Tensor) -> Tensor:
 
 def _chosen(finite: Tensor | None, fresh: Tensor, old: Tensor) -> Tensor:
     return fresh if finite is None else torch.where(finite, fresh, old)
-
-
-# A sharded weight is a DTensor. Its module takes half a second to import, so its methods are looked up.
-
-
-def _local(tensor: Any) -> Tensor:
-    return cast(Tensor, tensor.to_local() if hasattr(tensor, "to_local") else tensor)
-
-
-def _whole(shard: Tensor, like: Any) -> Tensor:
-    """Gathers the tensor of which each process has a shard, if `like` is sharded."""
-    if not hasattr(like, "full_tensor"):
-        return shard
-    sharded = type(like).from_local(
-        shard, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
-    )
-    return cast(Tensor, sharded.full_tensor())
-
-
-def _shard(tensor: Tensor, like: Any) -> Tensor:
-    """Returns the part of a whole tensor that belongs to this process, if `like` is sharded (by rows)."""
-    if not hasattr(like, "full_tensor"):
-        return tensor
-    parts = tensor.chunk(like.device_mesh.size())
-    number = like.device_mesh.get_local_rank()
-    return parts[number] if number < len(parts) else tensor[:0]
 
 
 OPTIMIZERS["muon"] = Muon
