@@ -10,7 +10,8 @@
   nmt-eval model_dir=DIR source=FILE references=FILE score=true > scores
                                                           the probabilities of given translations
 
-baseline=FILE adds a significance test against other translations. groups=FILE adds a row for each label.
+baseline=FILE adds a significance test against other translations (significance=randomisation: by approximate
+randomisation). groups=FILE adds a row for each label.
 json=FILE writes the report, output=FILE the translations. evaluation.metrics=[bleu,chrfpp] selects metrics.
 
 score=true translates nothing. It writes a line for each pair of source and reference: the log-probability

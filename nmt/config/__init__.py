@@ -6,6 +6,7 @@ from nmt.config.commands import EvalConfig as EvalConfig
 from nmt.config.commands import EvaluationConfig as EvaluationConfig
 from nmt.config.commands import Recipe as Recipe
 from nmt.config.commands import Resume as Resume
+from nmt.config.commands import Significance as Significance
 from nmt.config.commands import TrainConfig as TrainConfig
 from nmt.config.commands import TranslateConfig as TranslateConfig
 from nmt.config.commands import folders as folders

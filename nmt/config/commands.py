@@ -247,6 +247,13 @@ class TranslateConfig(Section):
         folders("model_dir", self.model_dir)
 
 
+class Significance(Enum):
+    """The test of the difference from a baseline."""
+
+    bootstrap = "bootstrap"
+    randomisation = "randomisation"
+
+
 @dataclass
 class EvalConfig(Section):
     """Options of `nmt-eval`: a model and a test set, or a file of hypotheses and its references."""
@@ -269,7 +276,10 @@ class EvalConfig(Section):
     hypotheses: str | None = path_field("file", None)
     """Text file of translations to score, without a model."""
     baseline: str | None = path_field("file", None)
-    """Text file of other translations, for a significance test against them (paired bootstrap resampling)."""
+    """Text file of other translations, for a significance test against them."""
+    significance: Significance = Significance.bootstrap
+    """Test of the difference from `baseline`: `bootstrap` (paired bootstrap resampling) or `randomisation`
+    (approximate randomisation). Both are those of sacreBLEU."""
     target_lang: str | None = None
     """Language of the references if no model is given. It selects BLEU's tokeniser. null: that of their
     script if it leaves no doubt, such as zh."""

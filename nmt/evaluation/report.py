@@ -142,10 +142,12 @@ class Report:
             if value is None and key in METRICS and METRICS[key].limit:
                 notes += f" {_name(key)} is omitted: {METRICS[key].limit}."
         if self.comparison:
+            test = f"paired bootstrap resampling ({self.comparison.resamples} resamples,"
+            if self.comparison.trials is not None:
+                test = f"approximate randomisation ({self.comparison.trials} trials,"
             notes += (
                 " The p-value is the probability of such a difference between two equally good systems,"
-                f" by paired bootstrap resampling ({self.comparison.resamples} resamples,"
-                f" seed {self.comparison.seed})."
+                f" by {test} seed {self.comparison.seed})."
             )
             if self.scores.sentences < FEW:
                 notes += f" With fewer than {FEW} sentences it is not reliable."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nmt.config import EvaluationConfig
@@ -16,6 +16,8 @@ from nmt.languages import language_of, language_of_text
 from nmt.runtime.streams import log
 
 RESAMPLES = 1000
+TRIALS = 10_000
+"""Trials of approximate randomisation, as in sacreBLEU."""
 
 
 @dataclass(frozen=True)
@@ -174,12 +176,14 @@ class Comparison:
         signatures: of the tests, by the key of each metric.
         resamples: number of test sets that were drawn.
         seed: sacreBLEU's seed, 12345 or `$SACREBLEU_SEED`.
+        trials: number of trials of approximate randomisation; None: the test is by bootstrap.
     """
 
     differences: Mapping[str, Difference | None]
     signatures: Mapping[str, str]
     resamples: int
     seed: str
+    trials: int | None = None
 
     def __getitem__(self, key: str) -> Difference | None:
         return self.differences[key]
@@ -188,7 +192,7 @@ class Comparison:
         """Returns the comparison as numbers and strings for JSON."""
         differences = {key: value and asdict(value) for key, value in self.differences.items()}
         rest = {"signatures": dict(self.signatures), "resamples": self.resamples, "seed": self.seed}
-        return {**differences, **rest}
+        return {**differences, **rest, **({} if self.trials is None else {"trials": self.trials})}
 
 
 def compare(
@@ -199,10 +203,12 @@ def compare(
     resamples: int = RESAMPLES,
     *,
     sources: Sequence[str] = (),
+    trials: int | None = None,
 ) -> Comparison:
     """Tests hypotheses against a baseline by paired bootstrap resampling (Koehn 2004) in every metric.
 
-    `resamples` test sets are drawn with replacement; the other arguments are as for `score`.
+    `resamples` test sets are drawn with replacement; the other arguments are as for `score`. With `trials`,
+    the test is by approximate randomisation, and only the intervals are by bootstrap.
 
     Raises:
         UserError: a score can't be computed.
@@ -212,10 +218,14 @@ def compare(
     for key, metric in metrics.items():
         differences[key] = None
         if metric.left_out([hypotheses, baseline, *references]) is None:
-            test = metric.paired_test(hypotheses, baseline, references, sources, resamples)
+            texts = hypotheses, baseline, references, sources
+            test = metric.paired_test(*texts, resamples)
+            if trials is not None:
+                p_value, signature = metric.randomised_test(*texts, trials)
+                test = replace(test[0], p_value=p_value), signature
             if all(map(math.isfinite, asdict(test[0]).values())):  # JSON can represent only finite numbers
                 differences[key], signatures[key] = test
-    return Comparison(differences, signatures, resamples, bootstrap_seed())
+    return Comparison(differences, signatures, resamples, bootstrap_seed(), trials)
 
 
 def require_equal_counts(counts: Mapping[str, int]) -> None:

@@ -15,6 +15,7 @@ from nmt.config import (
     EvalConfig,
     EvaluationConfig,
     Precision,
+    Significance,
     folders,
     storage,
 )
@@ -28,6 +29,7 @@ from nmt.evaluation.metrics.base import numbers_of
 from nmt.evaluation.model_data import read_data
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import (
+    TRIALS,
     compare,
     composed_share,
     looks_tokenized,
@@ -137,6 +139,7 @@ class Task:
         target_langs: the language of each reference, if they are in several, which tags of the sources name.
         counts: name of each text in messages → its number of lines.
         details: further entries of the JSON.
+        trials: number of trials of the test against a baseline; None: it is by bootstrap.
         sets: name → task of each named set of the data; `texts` and `references` have all their lines. Empty
             if there is one set.
     """
@@ -150,6 +153,7 @@ class Task:
     target_langs: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+    trials: int | None = None
     sets: dict[str, Task] = field(default_factory=dict)
 
     def parts(self) -> list[Task]:
@@ -207,7 +211,9 @@ class Task:
                 options=self.options,
             )
         if "baseline" in texts:
-            comparison = compare(hypotheses, texts["baseline"], references, metrics, sources=sources)
+            comparison = compare(
+                hypotheses, texts["baseline"], references, metrics, sources=sources, trials=self.trials
+            )
         return Report(self.title, scores, groups, comparison, self.details, hypotheses)
 
 
@@ -236,6 +242,8 @@ def read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]])
             lines = [line for path in paths for line in read_lines(path)]
             task.add(key, lines, as_option(key, value))
     task.sources = task.texts.get("source", [])
+    if config.significance is Significance.randomisation:
+        task.trials = TRIALS
     task.title = f"{_title_files('hypotheses', config)} on {_title_files('references', config)}"
     return task
 
@@ -391,6 +399,8 @@ def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
         raise UserError(
             "source and data exclude each other. Give source=FILE and references=FILE, or data=NAME."
         )
+    if config.significance is not Significance.bootstrap and "baseline" not in keys:
+        raise UserError(f"significance={config.significance.name}: baseline=FILE is missing.")
     if config.split not in ("valid", "test"):
         raise UserError(f"split={config.split}: must be valid or test.")
     if config.precision not in Precision.__members__:

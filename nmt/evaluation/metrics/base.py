@@ -158,43 +158,72 @@ class Metric(ABC):
         Returns:
             The difference, and the signature of the test with `bs:` (resamples) and `seed:`.
         """
-        # Not needed for scores alone, whose commands start faster without them.
+        # Not needed for scores alone, whose commands start faster without it.
         import numpy as np
-        from sacrebleu.significance import estimate_ci
 
-        seed, count = bootstrap_seed(), len(hypotheses)
-        rng = np.random.default_rng(None if seed == "none" else int(seed))
-        draws = rng.choice(count, size=(resamples, count), replace=True)  # the same for both systems
-        (ours, our_scores), (theirs, their_scores) = (
+        draws = _draws(len(hypotheses), resamples)  # the same for both systems
+        ours, theirs = (
             self._resampled(system, references, sources, draws) for system in (hypotheses, baseline)
         )
-        delta = ours - theirs
         with np.errstate(invalid="ignore"):  # scores may be infinite
-            leads = np.abs(our_scores - their_scores)
-            farther = int((leads - leads.mean() > abs(delta)).sum())
+            leads = np.abs(ours[1] - theirs[1])
             difference = Difference(
-                baseline=theirs,
-                delta=delta,
-                p_value=1.0 if delta == 0.0 else (farther + 1) / (resamples + 1),
-                interval=float(estimate_ci(our_scores)[1]),
-                baseline_interval=float(estimate_ci(their_scores)[1]),
+                baseline=theirs[0],
+                delta=ours[0] - theirs[0],
+                p_value=_p_value(ours[0] - theirs[0], leads - leads.mean()),
+                interval=_half_width(ours[1]),
+                baseline_interval=_half_width(theirs[1]),
             )
-        return difference, f"{self.signature(len(references))}|bs:{resamples}|seed:{seed}"
+        return difference, f"{self.signature(len(references))}|bs:{resamples}|seed:{bootstrap_seed()}"
+
+    def randomised_test(
+        self, hypotheses: Text, baseline: Text, references: Sequence[Text], sources: Text, trials: int
+    ) -> tuple[float, str]:
+        """Tests a system against a baseline by approximate randomisation (Riezler and Maxwell 2005).
+
+        Each of the trials exchanges the hypotheses of random sentences. The other arguments are as for
+        `paired_test`.
+
+        Returns:
+            The p-value, and the signature of the test with `ar:` (trials) and `seed:`.
+        """
+        import numpy as np
+
+        rows = np.arange(count := len(hypotheses))
+        exchanged = _generator().integers(2, size=(trials, count), dtype=bool)
+        both = [*hypotheses, *baseline], [[*text, *text] for text in references], [*sources, *sources]
+        mixed = [
+            self._resampled(*both, (np.where(trial, rows + count, rows) for trial in side))[1]
+            for side in (exchanged, ~exchanged)
+        ]
+        ours, theirs = (self.number(system, references, sources) for system in (hypotheses, baseline))
+        with np.errstate(invalid="ignore"):  # scores may be infinite
+            p_value = _p_value(ours - theirs, np.abs(mixed[0] - mixed[1]))
+        return p_value, f"{self.signature(len(references))}|ar:{trials}|seed:{bootstrap_seed()}"
+
+    def interval(self, hypotheses: Text, references: Sequence[Text], sources: Text, resamples: int) -> float:
+        """Returns half the width of the 95% confidence interval of a score, by bootstrap resampling.
+
+        The arguments are as for `paired_test`, whose interval is the same.
+        """
+        draws = _draws(len(hypotheses), resamples)
+        return _half_width(self._resampled(hypotheses, references, sources, draws)[1])
 
     def number(self, hypotheses: Text, references: Sequence[Text], sources: Text) -> float:
         """Returns `score` as a number; raises `UserError` if a plugin returns something else."""
         return number_of(self.score(hypotheses, references, sources), self.key)
 
     def _resampled(
-        self, system: Text, references: Sequence[Text], sources: Text, draws: Array
+        self, system: Text, references: Sequence[Text], sources: Text, draws: Iterable[Array]
     ) -> tuple[float, Array]:
-        """Returns the score of a system, and its scores (R,) on the test sets with the rows (R, N)."""
+        """Returns the score of a system, and its scores (R,) on R test sets, each with the rows (N,)."""
         import numpy as np
 
         score = self.number(system, references, sources)
         sentences = self.sentence_scores(system, references, sources)
         if sentences is not None:
-            return score, np.asarray(numbers_of(sentences, len(system), self.key))[draws].mean(1)
+            values = np.asarray(numbers_of(sentences, len(system), self.key))
+            return score, np.asarray([values[rows].mean() for rows in draws])
         scores = [
             self.number(
                 selected(system, rows),
@@ -204,6 +233,30 @@ class Metric(ABC):
             for rows in draws
         ]
         return score, np.asarray(scores, np.float64)
+
+
+def _generator() -> np.random.Generator:
+    """Returns sacreBLEU's generator of random numbers."""
+    import numpy as np
+
+    seed = bootstrap_seed()
+    return np.random.default_rng(None if seed == "none" else int(seed))
+
+
+def _draws(count: int, resamples: int) -> Array:
+    """Returns the rows (R, N) of test sets that are drawn with replacement."""
+    return _generator().choice(count, size=(resamples, count), replace=True)
+
+
+def _half_width(scores: Array) -> float:
+    from sacrebleu.significance import estimate_ci
+
+    return float(estimate_ci(scores)[1])
+
+
+def _p_value(delta: float, leads: Array) -> float:
+    """Returns the p-value of a difference; `leads` (R,) are differences between equally good systems."""
+    return 1.0 if delta == 0.0 else (int((leads > abs(delta)).sum()) + 1) / (len(leads) + 1)
 
 
 def number_of(value: Any, key: str) -> float:

@@ -57,12 +57,7 @@ class SacreBleuMetric(Metric):
         self, hypotheses: Text, baseline: Text, references: Sequence[Text], sources: Text, resamples: int
     ) -> tuple[Difference, str]:
         """Tests a system against a baseline with `PairedTest` of sacreBLEU."""
-        from sacrebleu.significance import PairedTest
-
-        systems = [("baseline", baseline), ("hypotheses", hypotheses)]
-        test = PairedTest(systems, {self.name: self.metric}, references, test_type="bs", n_samples=resamples)
-        signatures, results = test()
-        theirs, ours = cast(list[Any], results[self.name])
+        theirs, ours, signature = self._tested("bs", hypotheses, baseline, references, resamples)
         delta = float(ours.score - theirs.score)
         difference = Difference(
             baseline=float(theirs.score),
@@ -73,7 +68,29 @@ class SacreBleuMetric(Metric):
             interval=float(ours.ci),
             baseline_interval=float(theirs.ci),
         )
-        return difference, str(signatures[self.name])
+        return difference, signature
+
+    def randomised_test(
+        self, hypotheses: Text, baseline: Text, references: Sequence[Text], sources: Text, trials: int
+    ) -> tuple[float, str]:
+        """Tests a system against a baseline with `PairedTest` of sacreBLEU."""
+        theirs, ours, signature = self._tested("ar", hypotheses, baseline, references, trials)
+        return 1.0 if ours.score == theirs.score else float(ours.p_value), signature
+
+    def _tested(
+        self, test: str, hypotheses: Text, baseline: Text, references: Sequence[Text], samples: int
+    ) -> tuple[Any, Any, str]:
+        """Returns the results of the baseline and of the system, and the signature of a test."""
+        from sacrebleu.significance import PairedTest
+
+        systems = [("baseline", baseline), ("hypotheses", hypotheses)]
+        signatures, results = PairedTest(systems, {self.name: self.metric}, references, test, samples)()
+        theirs, ours = cast(list[Any], results[self.name])
+        return theirs, ours, str(signatures[self.name])
+
+    def interval(self, hypotheses: Text, references: Sequence[Text], sources: Text, resamples: int) -> float:
+        """Returns the interval that sacreBLEU computes."""
+        return float(self.metric.corpus_score(hypotheses, references, n_bootstrap=resamples)._ci)
 
 
 class Bleu(SacreBleuMetric):

@@ -198,8 +198,19 @@ class TestPairedBootstrap:
             assert getattr(found, field) == pytest.approx(getattr(expected, field), abs=1e-4), field
         assert set(generic.split("|")) == set(signature.split("|"))
 
-    def test_a_system_does_not_differ_from_itself(self) -> None:
-        metrics = metrics_for("de", keys=["words_lost"])
-        found = compare(self.BAD, self.BAD, [self.SOURCES], metrics, 10, sources=self.SOURCES)["words_lost"]
-        assert found is not None
-        assert (found.delta, found.p_value) == (0.0, 1.0)
+        expected_p, signature = metric.randomised_test(good, bad, [references], [], 40)
+        found_p, generic = Metric.randomised_test(metric, good, bad, [references], [], 40)
+        assert found_p == expected_p == 7 / 41
+        assert set(generic.split("|")) == set(signature.split("|")) >= {"ar:40", "seed:12345"}
+        assert Metric.interval(metric, bad, [references], [], 30) == pytest.approx(
+            metric.interval(bad, [references], [], 30), abs=1e-4
+        )
+
+    @pytest.mark.parametrize("trials", [None, 10])
+    def test_a_system_does_not_differ_from_itself(self, trials: int | None) -> None:
+        metrics = metrics_for("de", keys=["words_lost", "bleu"])
+        texts = self.BAD, self.BAD, [self.SOURCES]
+        compared = compare(*texts, metrics, 10, sources=self.SOURCES, trials=trials)
+        for found in compared.differences.values():
+            assert found is not None
+            assert (found.delta, found.p_value) == (0.0, 1.0)
