@@ -12,7 +12,9 @@
 
 baseline=FILE adds a significance test against other translations (significance=randomisation: by approximate
 randomisation). groups=FILE adds a row for each label.
-json=FILE writes the report, output=FILE the translations. evaluation.metrics=[bleu,chrfpp] selects metrics.
+json=FILE writes the report, table=FILE.md or FILE.tex its tables, output=FILE the translations.
+evaluation.metrics=[bleu,chrfpp] selects metrics. analysis=true adds intervals, scores by properties of the
+sources, and signs of faults such as loops and lost numbers.
 
 score=true translates nothing. It writes a line for each pair of source and reference: the log-probability
 of the reference (natural logarithm, its end included), its number of tokens, and the log-probability per
@@ -53,6 +55,8 @@ def evaluate(config: EvalConfig) -> None:
             _write(config.output, "".join(f"{line}\n" for line in report.hypotheses))
         if config.json is not None:
             _write_json(config.json, report.as_dict())
+        if config.table is not None:
+            _write(config.table, report.rendered(config.table))
 
 
 def _score(config: EvalConfig) -> None:

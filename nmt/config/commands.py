@@ -269,7 +269,7 @@ class EvalConfig(Section):
     """Set of the split to score, of those with names (`data.test.sets`). null: all."""
     source: str | None = path_field("file", None)
     """Text file to translate with `model_dir` instead of the data of the model. With `hypotheses`: the
-    sources, for metrics that read them."""
+    sources, for the analysis and for metrics that read them."""
     references: Any = path_field("file", None, several=True)
     """Text file of reference translations, line for line. With a list, `[FILE,FILE]`, or a quoted glob, every
     sentence has several references, one per file."""
@@ -283,8 +283,13 @@ class EvalConfig(Section):
     target_lang: str | None = None
     """Language of the references if no model is given. It selects BLEU's tokeniser. null: that of their
     script if it leaves no doubt, such as zh."""
+    source_lang: str | None = None
+    """Language of the sources if no model is given, for the analysis: numbers and negation."""
     groups: str | None = path_field("file", None)
     """Text file with one label per line. Each label is also scored separately."""
+    analysis: bool = False
+    """Add intervals, scores by properties of the sources, and signs of faults such as loops and lost numbers.
+    With `hypotheses`, most of it needs `source`."""
     score: bool = False
     """Instead of translating, score the references with the model (forced decoding). Each pair gives a line:
     log-probability, tokens, log-probability per token, separated by tabs."""
@@ -296,6 +301,8 @@ class EvalConfig(Section):
     search processors and metrics. See docs/extending.md."""
     json: str | None = path_field("file", None)
     """File for the report as JSON."""
+    table: str | None = path_field("file", None)
+    """File for the tables of the report: LaTeX if its name ends in `.tex`, Markdown if in `.md`."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:1`, or `mps` (Apple; not tested). `auto`: a GPU if there is one."""
     precision: str = "fp32"
@@ -310,5 +317,8 @@ class EvalConfig(Section):
         super().__post_init__()
         folders("model_dir", self.model_dir)
         folders("references", self.references, "file")
-        if self.target_lang:
-            check_language("target_lang", self.target_lang)
+        for key in ("source_lang", "target_lang"):
+            if code := getattr(self, key):
+                check_language(key, code)
+        if self.table is not None and not self.table.endswith((".md", ".tex")):
+            raise UserError(f"table={shortened(self.table)}: must end in .md (Markdown) or .tex (LaTeX).")

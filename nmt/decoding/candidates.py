@@ -8,7 +8,7 @@ every candidate as the reference, itself included (Eikema & Aziz 2020, section 5
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -86,16 +86,12 @@ def best_candidates(expected: Sequence[Sequence[float]]) -> list[int]:
     return [max(range(len(values)), key=lambda index: (values[index], -index)) for values in expected]
 
 
-_TIMES = 4  # a loop is a sequence of tokens that occurs this often in a row,
-_TOKENS = 8  # and that has this many tokens in all, or more
-
-
-def has_loop(ids: Sequence[int]) -> bool:
-    """Returns whether a sequence has a loop: the same tokens at least `_TIMES` times in a row."""
-    if len(set(ids)) > len(ids) - (_TIMES - 1):
+def has_loop(ids: Sequence[Hashable], times: int = 4, tokens: int = 8) -> bool:
+    """Returns whether a sequence has a loop: equal tokens `times` times in a row, `tokens` or more in all."""
+    if len(set(ids)) > len(ids) - (times - 1):
         return False  # too few tokens occur twice
-    for period in range(1, len(ids) // _TIMES + 1):
-        needed = max(_TIMES * period, _TOKENS) - period
+    for period in range(1, len(ids) // times + 1):
+        needed = max(times * period, tokens) - period
         run = 0
         for first, second in zip(ids, ids[period:], strict=False):
             run = run + 1 if first == second else 0

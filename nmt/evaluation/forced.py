@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from nmt.config import EvalConfig, storage
 from nmt.decoding.loading import LoadedModels, set_up
 from nmt.errors import UserError
+from nmt.evaluation.keys import as_option, check_keys
 from nmt.evaluation.scores import require_equal_counts
-from nmt.evaluation.task import as_option, check_keys, load_models, read_files, warn_of_cut_sources
+from nmt.evaluation.task import load_models, read_files, warn_of_cut_sources
 from nmt.runtime.streams import log, progress
 
 if TYPE_CHECKING:

@@ -6,12 +6,14 @@ Functions import the packages that read data. These import numpy; evaluations of
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nmt.config import DataConfig, EvalConfig, SplitConfig, TaggedConfig
+from nmt.config import DataConfig, EvalConfig, PairsConfig, SplitConfig, TaggedConfig
 from nmt.errors import UserError
-from nmt.runtime.streams import log
+from nmt.evaluation.analysis.bins import words_of
+from nmt.runtime.streams import log, progress
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -87,6 +89,45 @@ def _read_set(
         known = ", ".join(bundle.tokenizer.source_symbols) or "none at all"
         raise UserError(f"{key}.tag={held_out.tag}: the model in {bundle.folder} knows these tags: {known}")
     return held_out
+
+
+def training_counts(bundle: Bundle, sources: Iterable[str]) -> Counter[str] | None:
+    """Counts the words of sources in the training sources of a model.
+
+    Only files are read, and only those that the model has recorded.
+
+    Returns:
+        Word, as in `words_of` → number of occurrences. None: the training data are not at hand.
+    """
+    from nmt.data.corpora.corpus import given_options
+    from nmt.data.corpora.recorded import require_recorded
+    from nmt.data.corpora.sources import open_sources
+
+    data = bundle.config.data
+    recorded = bundle.results.get("data", {}).get("train", {})
+    corpora: Mapping[str, PairsConfig] = data.train.corpora or {"": data.train}
+    facts = recorded.get("corpora", {}) if data.train.corpora else {"": recorded}
+    counts = Counter(dict.fromkeys((word for source in sources for word in words_of(source)), 0))
+    try:
+        for name, corpus in corpora.items():
+            if not {"source", "path", "text"}.intersection(given_options(corpus)):
+                return None  # reading it may download it
+            key = f"data.train.corpora.{name}" if name else "data.train"
+            require_recorded(corpus, data, key, facts.get(name, {}))
+        for opened in open_sources(data):
+            with progress(total=opened.corpus.num_pairs, unit="pairs", description="Counting words") as bar:
+                for sources_of_block, _ in opened.corpus.blocks(_COUNTED):
+                    counts.update(
+                        word for line in sources_of_block for word in words_of(line) if word in counts
+                    )
+                    bar.update(len(sources_of_block))
+    except UserError as error:
+        log.info("The training text is not at hand, so the words of the sources are not counted: %s", error)
+        return None
+    return counts
+
+
+_COUNTED = 10_000  # pairs a block
 
 
 def _explicit_options(split: TaggedConfig, data: DataConfig, name: str) -> str:

@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nmt.evaluation.analysis.result import Analysis
+from nmt.evaluation.analysis.shown import tables_of
 from nmt.evaluation.metrics import METRICS
 from nmt.evaluation.scores import Comparison, Scores, listed, mean_of_sets
+from nmt.evaluation.tables import WIDTH, Table, metric_digits, metric_name, rendered, shown_score
 from nmt.runtime.streams import visible
-
-WIDTH = 80
-"""Width of a table in characters."""
 
 FEW = 100
 """Number of sentences below which the table warns about the p-value: such a small sample is not reliable."""
-
-_SENTENCES_WIDTH, _SCORE_WIDTH, _MIN_LABEL_WIDTH = 11, 9, 20  # widths in characters
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,7 @@ class Report:
         hypotheses: the translations that were scored; not part of the JSON.
         before: the report of the model before fine-tuning, on the same text; not part of the JSON.
         sets: name → report of each set; empty if there is one set without a name.
+        analysis: the scores of bins and the signs of faults, if they were asked for.
     """
 
     title: str
@@ -43,6 +42,7 @@ class Report:
     hypotheses: Sequence[str] = field(default=(), repr=False)
     before: Report | None = field(default=None, repr=False)
     sets: Mapping[str, Report] = field(default_factory=dict, repr=False)
+    analysis: Analysis | None = field(default=None, repr=False)
 
     @classmethod
     def of_sets(cls, title: str, sets: Mapping[str, Report], **fields: Any) -> Report:
@@ -57,7 +57,9 @@ class Report:
         if self.groups:
             results["groups"] = {label: scores.as_dict() for label, scores in self.groups.items()}
         if self.sets:
-            results["sets"] = {name: {**part.results(), **part.details} for name, part in self.sets.items()}
+            results["sets"] = {
+                name: {**part.results(), **part._further()} for name, part in self.sets.items()
+            }
         return results
 
     @classmethod
@@ -86,61 +88,80 @@ class Report:
         report = {"title": self.title, **self.results()}
         if self.comparison:
             report["baseline"] = self.comparison.as_dict()
-        return {**report, **self.details}
+        return {**report, **self._further()}
+
+    def _further(self) -> dict[str, Any]:
+        """Returns the entries of the JSON that are not scores."""
+        return {**self.details, **({"analysis": self.analysis.as_dict()} if self.analysis else {})}
 
     def table(self) -> str:
         """Returns the report as lines of at most 80 characters; titles and signatures may be longer."""
-        return "\n".join([visible(self.title), "", *self._rows(), "", *self._notes()]) + "\n"
+        scores, *others = self._tables()
+        explained = textwrap.wrap(self._explanation(), WIDTH)
+        lines = [visible(self.title), "", *scores.lines(), "", *explained, *self._signature_lines()]
+        for table in others:
+            notes = [line for note in table.notes for line in textwrap.wrap(note, WIDTH)]
+            lines += ["", *table.lines(), *notes]
+        return "\n".join(lines) + "\n"
 
-    def _rows(self) -> Iterator[str]:
+    def rendered(self, path: str) -> str:
+        """Returns the report in LaTeX if the path ends in `.tex`, else in Markdown."""
+        scores, *others = self._tables()
+        notes = [*filter(None, [self._explanation()]), *self._signature_lines()]
+        return rendered(self.title, [replace(scores, notes=notes), *others], path)
+
+    def _tables(self) -> Iterator[Table]:
+        """Yields the table of the scores, then those of the analysis of each set."""
+        yield Table(["", "sentences", *map(metric_name, self.scores.values)], [*self._rows()])
+        for name, part in (self.sets or {"": self}).items():
+            for table in tables_of(part.analysis, list(part.scores.values)) if part.analysis else ():
+                first, *numbers = table.header
+                yield replace(table, header=[f"{name}: {first}" if name else first, *numbers])
+
+    def _rows(self) -> Iterator[list[str]]:
         whole = "mean" if self.sets else "all" if self.groups else "hypotheses"
         parts = list(self.sets.items())
         if len(parts) != 1:
             parts.append((whole, self))
-        labels = ["  95% interval", *self.sets]
-        labels += [f"  {_shown_label(label)}" for _, part in parts for label in part.groups]
-        if self.before:
-            labels.append("    difference")
-        numbers = _SENTENCES_WIDTH + _SCORE_WIDTH * len(self.scores.values)
-        width = min(max(map(len, labels)) + 2, max(WIDTH - numbers, _MIN_LABEL_WIDTH))
-        yield _row(width, "", "sentences", list(map(_name, self.scores.values)))
         for label, part in parts:
-            yield from part._score_rows(width, label, list(self.scores.values))
+            yield from part._score_rows(label, list(self.scores.values))
         if self.comparison:
-            yield _row(
-                width, "baseline", str(self.scores.sentences), self._differences("baseline", "{:.{}f}")
-            )
-            yield _row(width, "  95% interval", "", self._differences("baseline_interval", "±{:.{}f}"))
-            yield _row(width, "difference", "", self._differences("delta", "{:+.{}f}"))
-            yield _row(width, "  p-value", "", self._differences("p_value", "{:.3f}"))
+            yield ["baseline", str(self.scores.sentences), *self._differences("baseline", "{:.{}f}")]
+            yield ["  95% interval", "", *self._differences("baseline_interval", "±{:.{}f}")]
+            yield ["difference", "", *self._differences("delta", "{:+.{}f}")]
+            yield ["  p-value", "", *self._differences("p_value", "{:.3f}")]
 
-    def _score_rows(self, width: int, name: str, keys: Sequence[str]) -> Iterator[str]:
+    def _score_rows(self, name: str, keys: Sequence[str]) -> Iterator[list[str]]:
         """Yields the scores of all sentences and of the groups, each with those before fine-tuning."""
-        yield _score_row(width, name, self.scores, keys)
+        yield _score_row(name, self.scores, keys)
         if self.before:
-            yield from _rows_before(width, "  ", self.before.scores, self.scores)
+            yield from _rows_before("  ", self.before.scores, self.scores)
         if self.comparison:
-            yield _row(width, "  95% interval", "", self._differences("interval", "±{:.{}f}"))
+            yield ["  95% interval", "", *self._differences("interval", "±{:.{}f}")]
+        elif self.analysis:
+            intervals = {key: self.analysis.intervals.get(key) for key in keys}
+            shown = [f"±{shown_score(key, value)}".replace("±-", "-") for key, value in intervals.items()]
+            yield ["  95% interval", "", *shown]
         for label, scores in self.groups.items():
-            yield _score_row(width, f"  {_shown_label(label)}", scores, keys)
+            yield _score_row(f"  {_shown_label(label)}", scores, keys)
             if self.before and label in self.before.groups:
-                yield from _rows_before(width, "    ", self.before.groups[label], scores)
+                yield from _rows_before("    ", self.before.groups[label], scores)
 
     def _differences(self, attribute: str, pattern: str) -> list[str]:
         assert self.comparison is not None
         differences = {key: self.comparison.differences.get(key) for key in self.scores.values}
         return [
-            "-" if difference is None else pattern.format(getattr(difference, attribute), _digits(key))
+            "-" if difference is None else pattern.format(getattr(difference, attribute), metric_digits(key))
             for key, difference in differences.items()
         ]
 
-    def _notes(self) -> Iterator[str]:
+    def _explanation(self) -> str:
         notes = _directions(self.scores.values)
         if self.before:
             notes += " before: the model in start_from."
         for key, value in self.scores.values.items():
             if value is None and key in METRICS and METRICS[key].limit:
-                notes += f" {_name(key)} is omitted: {METRICS[key].limit}."
+                notes += f" {metric_name(key)} is omitted: {METRICS[key].limit}."
         if self.comparison:
             test = f"paired bootstrap resampling ({self.comparison.resamples} resamples,"
             if self.comparison.trials is not None:
@@ -151,13 +172,15 @@ class Report:
             )
             if self.scores.sentences < FEW:
                 notes += f" With fewer than {FEW} sentences it is not reliable."
-        yield from textwrap.wrap(notes.strip(), WIDTH)
+        return notes.strip()
+
+    def _signature_lines(self) -> Iterator[str]:
         for key in self.scores.values:
             signatures = list(self._signatures(key))
             if len({signature for signature, _ in signatures}) == 1:
                 signatures = [(signatures[0][0], "")]
             for signature, label in signatures:
-                yield f"{_name(key)}|{signature}{label and f' ({label})'}"
+                yield f"{metric_name(key)}|{signature}{label and f' ({label})'}"
 
     def _signatures(self, key: str) -> Iterator[tuple[str, str]]:
         """Yields the signatures of a metric, each with the set or group, such as a language, that has it."""
@@ -166,15 +189,6 @@ class Report:
             for label, scores in part.groups.items():
                 if (signature := scores.signatures.get(key)) not in (None, whole):
                     yield signature, ", ".join(filter(None, (name, _shown_label(label))))
-
-
-def _name(key: str) -> str:
-    """Returns the name of a metric; its key if the metric is no longer registered."""
-    return METRICS[key].name if key in METRICS else key
-
-
-def _digits(key: str) -> int:
-    return METRICS[key].digits if key in METRICS else 2
 
 
 def _directions(keys: Iterable[str]) -> str:
@@ -192,27 +206,16 @@ def _shown_label(label: str) -> str:
     return visible(label) if label.strip() else "(no label)"
 
 
-def _rows_before(width: int, indent: str, before: Scores, scores: Scores) -> Iterator[str]:
+def _rows_before(indent: str, before: Scores, scores: Scores) -> Iterator[list[str]]:
     """Yields the scores before fine-tuning, and their differences from the scores now."""
     pairs = {key: (before.values.get(key), value) for key, value in scores.values.items()}
-    yield _row(width, f"{indent}before", "", [_formatted(key, old) for key, (old, _) in pairs.items()])
+    yield [f"{indent}before", "", *(shown_score(key, old) for key, (old, _) in pairs.items())]
     differences = [
-        "-" if old is None or new is None else f"{new - old:+.{_digits(key)}f}"
+        "-" if old is None or new is None else f"{new - old:+.{metric_digits(key)}f}"
         for key, (old, new) in pairs.items()
     ]
-    yield _row(width, f"{indent}difference", "", differences)
+    yield [f"{indent}difference", "", *differences]
 
 
-def _score_row(width: int, label: str, scores: Scores, keys: Iterable[str]) -> str:
-    values = [_formatted(key, scores.values.get(key)) for key in keys]
-    return _row(width, label, str(scores.sentences), values)
-
-
-def _formatted(key: str, value: float | None) -> str:
-    return "-" if value is None else f"{value:.{_digits(key)}f}"
-
-
-def _row(width: int, label: str, sentences: str, values: list[str]) -> str:
-    if len(label) > width:
-        label = label[: width - 3] + "..."
-    return f"{label:<{width}}{sentences:>11}" + "".join(f"{value:>9}" for value in values)
+def _score_row(label: str, scores: Scores, keys: Iterable[str]) -> list[str]:
+    return [label, str(scores.sentences), *(shown_score(key, scores.values.get(key)) for key in keys)]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import (
@@ -14,7 +12,6 @@ from nmt.config import (
     DecodingConfig,
     EvalConfig,
     EvaluationConfig,
-    Precision,
     Significance,
     folders,
     storage,
@@ -24,9 +21,12 @@ from nmt.decoding.candidates import Utility
 from nmt.decoding.loading import LoadedModels, set_up
 from nmt.decoding.translation import log_numbers
 from nmt.errors import UserError
+from nmt.evaluation.analysis.result import analyse
+from nmt.evaluation.analysis.signs import Texts
+from nmt.evaluation.keys import TEXTS, as_option, check_keys
 from nmt.evaluation.metrics import Text, metric_kinds, metrics_for
 from nmt.evaluation.metrics.base import numbers_of
-from nmt.evaluation.model_data import read_data
+from nmt.evaluation.model_data import read_data, training_counts
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import (
     TRIALS,
@@ -40,7 +40,6 @@ from nmt.evaluation.scores import (
     warn_of_words,
 )
 from nmt.languages import country_warning, distance
-from nmt.runtime.files import expanded, require_writable
 from nmt.runtime.hub import pinned
 from nmt.runtime.streams import log, progress
 
@@ -48,9 +47,6 @@ if TYPE_CHECKING:
     from nmt.bundle import Bundle
     from nmt.data.corpora.held_out import HeldOut
     from nmt.decoding.translation import Translation
-
-TEXTS = ("source", "hypotheses", "baseline", "references", "groups")
-"""Keys that name text files; all the given files must correspond line for line."""
 
 
 def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None = None) -> Report:
@@ -81,6 +77,10 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
         part.check()
         warn_of_words("target_lang", part.target_lang, part.options.metrics)
     if bundles:
+        if config.analysis:
+            counts = training_counts(bundles[0], [line for part in task.parts() for line in part.sources])
+            for part in task.parts():
+                part.counts_of_words = counts
         task.texts["hypotheses"] = _translate(config, bundles, task)
         _warn_of_normalised_target(bundles[0], task.references[0])
     elif all(looks_tokenized(task.texts["hypotheses"], reference) for reference in task.references):
@@ -96,7 +96,7 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
 
 def _refuse_single(config: EvalConfig, in_memory: Collection[str], task: Task) -> None:
     """Refuses options for a single set, if there are several."""
-    for key in ("baseline", "groups", "target_lang") if task.sets else ():
+    for key in ("baseline", "groups", "target_lang", "source_lang") if task.sets else ():
         if (value := getattr(config, key)) is not None or key in in_memory:
             raise UserError(
                 f"{as_option(key, value)}: data.{config.split} has several sets. Give set=NAME to score one "
@@ -140,6 +140,9 @@ class Task:
         counts: name of each text in messages → its number of lines.
         details: further entries of the JSON.
         trials: number of trials of the test against a baseline; None: it is by bootstrap.
+        source_lang: language of the sources; empty if unknown.
+        analysed: whether the report has an analysis.
+        counts_of_words: how often each word of the sources occurs in the training text; None: unknown.
         sets: name → task of each named set of the data; `texts` and `references` have all their lines. Empty
             if there is one set.
     """
@@ -154,6 +157,9 @@ class Task:
     counts: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
     trials: int | None = None
+    source_lang: str = ""
+    analysed: bool = False
+    counts_of_words: Mapping[str, int] | None = None
     sets: dict[str, Task] = field(default_factory=dict)
 
     def parts(self) -> list[Task]:
@@ -175,13 +181,16 @@ class Task:
         self.add("references", text.references, f"{key}'s target")
         if text.groups is not None and "groups" not in self.texts:
             self.add("groups", text.groups, f"{key}.groups")
+        self.source_lang = text.source_lang
         if not self.target_lang:
             self.target_lang, self.target_langs = text.target_lang, list(text.target_langs)
 
     def add_sets(self, sets: Mapping[str, HeldOut], key: str) -> None:
         """Adds several named sets."""
         for name, text in sets.items():
-            self.sets[name] = Task(name, options=self.options, details={"data": text.facts})
+            self.sets[name] = Task(
+                name, options=self.options, details={"data": text.facts}, analysed=self.analysed
+            )
             self.sets[name].add_held_out(text, f"{key}.sets.{name}")
         texts = sets.values()
         self.add("source", [line for text in texts for line in text.inputs], f"{key}'s sources")
@@ -214,7 +223,19 @@ class Task:
             comparison = compare(
                 hypotheses, texts["baseline"], references, metrics, sources=sources, trials=self.trials
             )
-        return Report(self.title, scores, groups, comparison, self.details, hypotheses)
+        report = Report(self.title, scores, groups, comparison, self.details, hypotheses)
+        if not self.analysed:
+            return report
+        analysis = analyse(
+            hypotheses,
+            Texts(references, sources, self.source_lang, self.target_lang),
+            metrics,
+            baseline=texts.get("baseline", ()),
+            counts=self.counts_of_words,
+            target_langs=self.target_langs,
+            options=self.options,
+        )
+        return replace(report, analysis=analysis)
 
 
 def read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]]) -> Task:
@@ -223,7 +244,8 @@ def read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]])
     Raises:
         UserError: a file can't be read.
     """
-    task = Task(target_lang=config.target_lang or "", options=config.evaluation)
+    task = Task(target_lang=config.target_lang or "", options=config.evaluation, analysed=config.analysis)
+    task.source_lang = config.source_lang or ""
     if (warning := country_warning("target_lang", task.target_lang)) is not None:
         log.warning("%s", warning)
     for key in TEXTS:
@@ -287,6 +309,8 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
         task.target_lang, task.target_langs = data.target_lang, langs
         if len(set(langs)) == 1:
             task.target_lang, task.target_langs = langs[0], []
+    if not task.source_lang:
+        task.source_lang = trained_on.source_lang
     _warn_of_other_languages(trained_on, pairs)
     task.title = f"{' + '.join(paths)} on {scored_on}"
     task.details["model_dir"] = paths[0] if isinstance(config.model_dir, str) else paths
@@ -358,94 +382,3 @@ def configured_utility(
         return [number if math.isfinite(number) else -math.inf for number in numbers]
 
     return Utility(utilities, one_by_one=not metric.is_batched)
-
-
-def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
-    """Checks that the given keys form a valid combination; those `in_memory` are given as lines.
-
-    Raises:
-        UserError: a key is missing, excludes another or has a wrong value, or an output can't be written.
-    """
-    readers = [key for key, kind in metric_kinds(config.evaluation.metrics).items() if kind.needs_sources]
-    keys = {key for key in (*TEXTS, "model_dir", "data", "output") if getattr(config, key) is not None}
-    keys |= set(in_memory)
-    if config.set is not None and keys & {"hypotheses", "source"}:
-        raise UserError(f"set={config.set}: names a set of the data, but the files are given. Leave it out.")
-    hypotheses = as_option("hypotheses", config.hypotheses)
-    if config.score:
-        _check_forced(config)
-    if not keys & {"model_dir", "hypotheses"}:
-        raise UserError("nothing to score. Give model_dir=DIR, or hypotheses=FILE and references=FILE.")
-    if {"model_dir", "hypotheses"} <= keys:
-        raise UserError(
-            "model_dir and hypotheses exclude each other. Give one of them. To compare two systems, give "
-            "baseline=FILE."
-        )
-    if "hypotheses" in keys:
-        for key in ("source", "data", "output"):
-            if key in keys and not (key == "source" and readers):
-                raise UserError(f"{key}: requires model_dir=DIR; {hypotheses} is already translated.")
-        if config.decoding != DecodingConfig():
-            raise UserError(f"decoding: requires model_dir=DIR; {hypotheses} is already translated.")
-        if "references" not in keys:
-            raise UserError(f"{hypotheses}: references=FILE is missing.")
-        if readers and "source" not in keys:
-            raise UserError(f"{hypotheses}: source=FILE is missing; {readers[0]} needs the sources.")
-    elif len(keys & {"source", "references"}) == 1:
-        raise UserError(
-            "source and references require each other. Give both, or neither for the test set of the model."
-        )
-    elif {"source", "data"} <= keys:
-        raise UserError(
-            "source and data exclude each other. Give source=FILE and references=FILE, or data=NAME."
-        )
-    if config.significance is not Significance.bootstrap and "baseline" not in keys:
-        raise UserError(f"significance={config.significance.name}: baseline=FILE is missing.")
-    if config.split not in ("valid", "test"):
-        raise UserError(f"split={config.split}: must be valid or test.")
-    if config.precision not in Precision.__members__:
-        raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}.")
-    _check_outputs(config)
-
-
-def _check_forced(config: EvalConfig) -> None:
-    """Refuses options that have no meaning with `score=true`."""
-    for key in ("hypotheses", "baseline", "groups", "target_lang"):
-        if (value := getattr(config, key)) is not None:
-            raise UserError(
-                f"{as_option(key, value)}: has no meaning with score=true, which scores references with a "
-                "model. Leave one of them out."
-            )
-    if config.evaluation != EvaluationConfig():
-        raise UserError("evaluation: score=true computes no metrics. Leave one of them out.")
-    if config.model_dir is None:
-        raise UserError("score=true: model_dir=DIR is missing.")
-
-
-def as_option(key: str, value: Any) -> str:
-    """Returns `key=value` for messages, where the value is one file or a list; only the key if it is None."""
-    if value is None:
-        return key
-    return f"{key}={', '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
-
-
-def _check_outputs(config: EvalConfig) -> None:
-    texts = {key: value for key in TEXTS if (value := getattr(config, key)) is not None}
-    inputs = {
-        _path(str(path)): key
-        for key, value in texts.items()
-        for path in expand(value, key, several=key == "references")
-    }
-    for key in ("output", "json"):
-        value = getattr(config, key)
-        if value is None:
-            continue
-        path = _path(value)
-        if path in inputs:
-            raise UserError(f"{key}={value}: would overwrite {inputs[path]}. Give another name.")
-        require_writable(Path(value), f"{key}={value}")
-        inputs[path] = key
-
-
-def _path(value: str) -> Path:
-    return Path(os.path.realpath(expanded(value)))

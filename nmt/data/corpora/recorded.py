@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nmt.config import DataConfig, TaggedConfig
+from nmt.config import DataConfig, PairsConfig
 from nmt.data.corpora.hub import local_folder
 from nmt.data.corpora.text import BUNDLED, bundled_folder, expand, file_facts
 from nmt.errors import UserError
@@ -29,7 +29,7 @@ class NotRecorded(UserError):
     """The data are not in the record of the model that names them."""
 
 
-def require_recorded(split: TaggedConfig, data: DataConfig, key: str, record: Mapping[str, Any]) -> None:
+def require_recorded(split: PairsConfig, data: DataConfig, key: str, record: Mapping[str, Any]) -> None:
     """Checks that a split named by the configuration of a model contains only data that its author knows.
 
     Files must have the size and SHA-256 in the record, the facts of the split in the `results.json` of the
@@ -41,7 +41,7 @@ def require_recorded(split: TaggedConfig, data: DataConfig, key: str, record: Ma
         UserError: a file does not exist.
     """
     for option, kind in _KINDS.items():
-        _require_files(getattr(split, option), f"{key}.{option}", record.get(kind))
+        _require_files(getattr(split, option, None), f"{key}.{option}", record.get(kind))
     if split.split is not None and data.hub.path is not None:
         _require_public(data)
 

@@ -1,0 +1,116 @@
+"""The analysis of an evaluation: intervals, scores of bins, and signs of faults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nmt.config import EvaluationConfig
+from nmt.evaluation.analysis.bins import bins_of
+from nmt.evaluation.analysis.signs import Count, Texts, counts_of
+from nmt.evaluation.metrics import Metric
+from nmt.evaluation.scores import RESAMPLES, Scores, score_groups
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The scores of the sentences of each bin.
+
+    Attributes:
+        title: what the labels say, such as `source words`.
+        scores: label → scores of the hypotheses, in order; bins without sentences are omitted.
+        baseline: the same of the baseline; empty if there is none.
+    """
+
+    title: str
+    scores: Mapping[str, Scores]
+    baseline: Mapping[str, Scores] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the scores for the JSON."""
+        bins = {label: scores.as_dict() for label, scores in self.scores.items()}
+        for label, scores in self.baseline.items():
+            bins[label]["baseline"] = dict(scores.values)
+        for scores_of_bin in bins.values():
+            del scores_of_bin["signatures"]  # those of the whole set
+        return {"title": self.title, "bins": bins}
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What an evaluation shows beyond its scores.
+
+    Attributes:
+        intervals: key of each metric → half the width of the 95% interval of its score, by bootstrap.
+        partitions: name → scores by bins, if there are several; see `bins_of`.
+        signs: name → how often the hypotheses and the references show a sign of faults; see `SIGNS`.
+        baseline_signs: the same of the baseline; empty if there is none.
+    """
+
+    intervals: Mapping[str, float]
+    partitions: Mapping[str, Partition]
+    signs: Mapping[str, Count]
+    baseline_signs: Mapping[str, Count] = field(default_factory=dict)
+
+    @property
+    def faults(self) -> list[str]:
+        """The names of the signs that are significantly more frequent than in the references."""
+        return [name for name, count in self.signs.items() if count.is_fault]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the analysis for the JSON."""
+        signs = {name: count.as_dict() for name, count in self.signs.items()}
+        for name, count in self.baseline_signs.items():
+            signs[name]["baseline"] = count.as_dict()
+        return {
+            "intervals": dict(self.intervals),
+            "partitions": {name: partition.as_dict() for name, partition in self.partitions.items()},
+            "faults": self.faults,
+            "signs": signs,
+        }
+
+
+def analyse(
+    hypotheses: Sequence[str],
+    texts: Texts,
+    metrics: Mapping[str, Metric],
+    *,
+    baseline: Sequence[str] = (),
+    counts: Mapping[str, int] | None = None,
+    target_langs: Sequence[str] = (),
+    options: EvaluationConfig | None = None,
+) -> Analysis:
+    """Analyses hypotheses, and a baseline if there is one.
+
+    Args:
+        hypotheses: raw lines.
+        texts: the references and the sources, if they are known.
+        metrics: the metrics of the report.
+        baseline: the lines of another system.
+        counts: see `bins_of`.
+        target_langs: as for `score_groups`.
+        options: as for `score_groups`.
+
+    Raises:
+        UserError: a score can't be computed.
+    """
+    partitions = {}
+    for name, bins in bins_of(texts.sources, texts.source_lang, counts).items():
+        if len(set(bins.labels)) == 1:
+            continue  # the scores of the whole set
+        scores = []
+        for system in filter(None, (hypotheses, baseline)):
+            unordered = score_groups(
+                *(system, texts.references, bins.labels, metrics),
+                sources=texts.sources, target_langs=target_langs, options=options,
+            )  # fmt: skip
+            scores.append({label: unordered[label] for label in bins.order if label in unordered})
+        partitions[name] = Partition(bins.title, *scores)
+    intervals = {
+        key: metric.interval(hypotheses, texts.references, texts.sources, RESAMPLES)
+        for key, metric in metrics.items()
+        if metric.left_out([hypotheses, *texts.references]) is None
+    }
+    signs = counts_of(texts, hypotheses)
+    return Analysis(intervals, partitions, signs, counts_of(texts, baseline) if baseline else {})

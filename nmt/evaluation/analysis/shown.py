@@ -1,0 +1,61 @@
+"""The tables of an analysis: scores of bins, and signs of faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nmt.evaluation.analysis.result import Analysis, Partition
+from nmt.evaluation.analysis.signs import P_VALUE, SIGNS, Count
+from nmt.evaluation.scores import listed
+from nmt.evaluation.tables import Table, metric_digits, metric_name, shown_score
+
+
+def tables_of(analysis: Analysis, keys: Sequence[str]) -> Iterator[Table]:
+    """Yields the tables of an analysis, with the metrics of these keys."""
+    if analysis.partitions:
+        rows = [row for partition in analysis.partitions.values() for row in _rows_of(partition, keys)]
+        has_baseline = any(partition.baseline for partition in analysis.partitions.values())
+        notes = ["In brackets: the difference from the baseline."] if has_baseline else []
+        yield Table(["sources", "sentences", *map(metric_name, keys)], rows, notes)
+    yield _signs(analysis)
+
+
+def _rows_of(partition: Partition, keys: Sequence[str]) -> Iterator[list[str]]:
+    yield [partition.title]
+    for label, scores in partition.scores.items():
+        cells = [shown_score(key, scores.values.get(key)) for key in keys]
+        if label in partition.baseline:
+            for place, key in enumerate(keys):
+                ours, theirs = scores.values.get(key), partition.baseline[label].values.get(key)
+                if ours is not None and theirs is not None:
+                    cells[place] += f" ({ours - theirs:+.{metric_digits(key)}f})"
+        yield [f"  {label}", str(scores.sentences), *cells]
+
+
+def _signs(analysis: Analysis) -> Table:
+    header = ["signs of faults", "sentences", "hypotheses", "references"]
+    if analysis.baseline_signs:
+        header.append("baseline")
+    rows = []
+    for name, count in analysis.signs.items():
+        if not (count.hypotheses or count.references):
+            continue
+        cells = [
+            _share(count.hypotheses, count) + (" *" if count.is_fault else ""),
+            _share(count.references, count),
+        ]
+        if analysis.baseline_signs:
+            cells.append(_share(analysis.baseline_signs[name].hypotheses, count))
+        rows.append([f"  {SIGNS[name].words}", str(count.sentences), *cells])
+    return Table(header, rows, [_words(analysis)])
+
+
+def _share(number: int, count: Count) -> str:
+    return f"{number} ({number / count.sentences:.1%})"
+
+
+def _words(analysis: Analysis) -> str:
+    if not analysis.faults:
+        return "No sign of faults is more frequent than in the references."
+    found = listed([SIGNS[name].words for name in analysis.faults])
+    return f"* The hypotheses have {found} more often than the references (sign test, p < {P_VALUE})."
