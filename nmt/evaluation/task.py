@@ -142,6 +142,7 @@ class Task:
         trials: number of trials of the test against a baseline; None: it is by bootstrap.
         source_lang: language of the sources; empty if unknown.
         analysed: whether the report has an analysis.
+        model_scores: the model's score of each hypothesis; empty if the hypotheses are given.
         counts_of_words: how often each word of the sources occurs in the training text; None: unknown.
         sets: name → task of each named set of the data; `texts` and `references` have all their lines. Empty
             if there is one set.
@@ -159,6 +160,7 @@ class Task:
     trials: int | None = None
     source_lang: str = ""
     analysed: bool = False
+    model_scores: list[float] = field(default_factory=list)
     counts_of_words: Mapping[str, int] | None = None
     sets: dict[str, Task] = field(default_factory=dict)
 
@@ -231,6 +233,7 @@ class Task:
             Texts(references, sources, self.source_lang, self.target_lang),
             metrics,
             baseline=texts.get("baseline", ()),
+            model_scores=self.model_scores,
             counts=self.counts_of_words,
             target_langs=self.target_langs,
             options=self.options,
@@ -341,6 +344,7 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
             translator, _ = loaded.readers(decoding, utility)
             of_part = translator.translate(part.texts["source"], bar.update)
             part.texts["hypotheses"] = [translation.hypotheses[0].text for translation in of_part]
+            part.model_scores = [translation.hypotheses[0].score for translation in of_part]
             translations += of_part
     if cut := [translation for translation in translations if translation.truncated]:
         warn_of_cut_sources(len(cut), len(sources), cut[0].cut_to, cut[0].cut_by)

@@ -1,4 +1,4 @@
-"""The analysis of an evaluation: intervals, scores of bins, and signs of faults."""
+"""The analysis of an evaluation: intervals, scores of bins, signs of faults, and single sentences."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from nmt.config import EvaluationConfig
 from nmt.evaluation.analysis.bins import bins_of
+from nmt.evaluation.analysis.segments import Calibration, Segment, chosen_segments, sentence_chrf
 from nmt.evaluation.analysis.signs import Count, Texts, counts_of
 from nmt.evaluation.metrics import Metric
 from nmt.evaluation.scores import RESAMPLES, Scores, score_groups
@@ -45,13 +46,21 @@ class Analysis:
         intervals: key of each metric → half the width of the 95% interval of its score, by bootstrap.
         partitions: name → scores by bins, if there are several; see `bins_of`.
         signs: name → how often the hypotheses and the references show a sign of faults; see `SIGNS`.
+        worst: the sentences with the worst chrF; see `chosen_segments`.
+        sentence_chrf: chrF2 of each sentence, of the hypotheses and of the baseline if there is one.
         baseline_signs: the same of the baseline; empty if there is none.
+        different: the sentences whose chrF differs most from the baseline's.
+        calibration: how well the model's scores predict chrF; None if there are no scores.
     """
 
     intervals: Mapping[str, float]
     partitions: Mapping[str, Partition]
     signs: Mapping[str, Count]
+    worst: Sequence[Segment]
+    sentence_chrf: Sequence[Sequence[float]] = field(repr=False)
     baseline_signs: Mapping[str, Count] = field(default_factory=dict)
+    different: Sequence[Segment] = ()
+    calibration: Calibration | None = None
 
     @property
     def faults(self) -> list[str]:
@@ -68,6 +77,10 @@ class Analysis:
             "partitions": {name: partition.as_dict() for name, partition in self.partitions.items()},
             "faults": self.faults,
             "signs": signs,
+            "worst": [segment.as_dict() for segment in self.worst],
+            "different": [segment.as_dict() for segment in self.different],
+            "calibration": self.calibration and self.calibration.as_dict(),
+            "sentence_chrf": [[round(value, 2) for value in values] for values in self.sentence_chrf],
         }
 
 
@@ -77,6 +90,7 @@ def analyse(
     metrics: Mapping[str, Metric],
     *,
     baseline: Sequence[str] = (),
+    model_scores: Sequence[float] = (),
     counts: Mapping[str, int] | None = None,
     target_langs: Sequence[str] = (),
     options: EvaluationConfig | None = None,
@@ -88,6 +102,7 @@ def analyse(
         texts: the references and the sources, if they are known.
         metrics: the metrics of the report.
         baseline: the lines of another system.
+        model_scores: the model's score of each hypothesis; empty if they are not known.
         counts: see `bins_of`.
         target_langs: as for `score_groups`.
         options: as for `score_groups`.
@@ -95,12 +110,13 @@ def analyse(
     Raises:
         UserError: a score can't be computed.
     """
+    systems = [hypotheses, baseline] if baseline else [hypotheses]
     partitions = {}
     for name, bins in bins_of(texts.sources, texts.source_lang, counts).items():
         if len(set(bins.labels)) == 1:
             continue  # the scores of the whole set
         scores = []
-        for system in filter(None, (hypotheses, baseline)):
+        for system in systems:
             unordered = score_groups(
                 *(system, texts.references, bins.labels, metrics),
                 sources=texts.sources, target_langs=target_langs, options=options,
@@ -112,5 +128,9 @@ def analyse(
         for key, metric in metrics.items()
         if metric.left_out([hypotheses, *texts.references]) is None
     }
-    signs = counts_of(texts, hypotheses)
-    return Analysis(intervals, partitions, signs, counts_of(texts, baseline) if baseline else {})
+    signs, *baseline_signs = (counts_of(texts, system) for system in systems)
+    chrf = [sentence_chrf(system, texts) for system in systems]
+    worst, different = chosen_segments(texts, systems, chrf, signs)
+    calibration = Calibration.of(model_scores, chrf[0]) if model_scores else None
+    theirs = baseline_signs[0] if baseline_signs else {}
+    return Analysis(intervals, partitions, signs, worst, chrf, theirs, different, calibration)

@@ -9,6 +9,8 @@ from nmt.evaluation.analysis.signs import P_VALUE, SIGNS, Count
 from nmt.evaluation.scores import listed
 from nmt.evaluation.tables import Table, metric_digits, metric_name, shown_score
 
+_WORST = 5
+
 
 def tables_of(analysis: Analysis, keys: Sequence[str]) -> Iterator[Table]:
     """Yields the tables of an analysis, with the metrics of these keys."""
@@ -18,6 +20,22 @@ def tables_of(analysis: Analysis, keys: Sequence[str]) -> Iterator[Table]:
         notes = ["In brackets: the difference from the baseline."] if has_baseline else []
         yield Table(["sources", "sentences", *map(metric_name, keys)], rows, notes)
     yield _signs(analysis)
+    if (calibration := analysis.calibration) is not None:
+        header = ["score of the model", "sentences", metric_name("chrf")]
+        rows = [
+            [f"  {low:.2f} to {high:.2f}", str(number), shown_score("chrf", chrf)]
+            for low, high, chrf, number in calibration.bins
+        ]
+        notes = []
+        if calibration.correlation is not None:
+            notes.append(f"Spearman's correlation, by sentence: {calibration.correlation:.2f}.")
+        yield Table(header, rows, notes)
+    worst = [
+        [f"  {segment.row + 1}: {segment.hypothesis}", shown_score("chrf", segment.chrf)]
+        for segment in analysis.worst
+    ]
+    if worst:
+        yield Table(["worst sentences, by line", metric_name("chrf")], worst[:_WORST])
 
 
 def _rows_of(partition: Partition, keys: Sequence[str]) -> Iterator[list[str]]:

@@ -24,7 +24,8 @@ P_VALUE = 0.001
 _MARGIN = 10  # bytes added to both lengths, so that the ratio of short lines is not a sign
 _RATIO = 1.5  # a translation is short or long only if this ratio separates it from every reference
 _LEAST, _MOST = math.log(1.6), math.log(2.5)  # limits of the threshold against the source
-_SCORE = 3.5 / 0.6745  # the modified z-score of an outlier, in median absolute deviations
+OUTLIER = 3.5 / 0.6745
+"""Distance of an outlier from the median, in median absolute deviations (Iglewicz and Hoaglin 1993)."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _of_length(texts: Texts, lines: Sequence[str], direction: int) -> Shown:
         usual = [*map(_growth, texts.references[0], texts.sources)]
         middle = median(usual)
         spread = median(abs(value - middle) for value in usual)
-        threshold = min(max(_SCORE * spread, _LEAST), _MOST)
+        threshold = min(max(OUTLIER * spread, _LEAST), _MOST)
         changes = map(_growth, lines, texts.sources)
         shown = [
             bool(one) and direction * (change - middle) > threshold

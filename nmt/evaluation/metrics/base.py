@@ -256,7 +256,8 @@ def _half_width(scores: Array) -> float:
 
 def _p_value(delta: float, leads: Array) -> float:
     """Returns the p-value of a difference; `leads` (R,) are differences between equally good systems."""
-    return 1.0 if delta == 0.0 else (int((leads > abs(delta)).sum()) + 1) / (len(leads) + 1)
+    farther, resamples = int((leads > abs(delta)).sum()), len(leads)
+    return 1.0 if delta == 0.0 else (farther + 1) / (resamples + 1)
 
 
 def number_of(value: Any, key: str) -> float:

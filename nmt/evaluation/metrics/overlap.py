@@ -90,7 +90,13 @@ class SacreBleuMetric(Metric):
 
     def interval(self, hypotheses: Text, references: Sequence[Text], sources: Text, resamples: int) -> float:
         """Returns the interval that sacreBLEU computes."""
-        return float(self.metric.corpus_score(hypotheses, references, n_bootstrap=resamples)._ci)
+        import numpy as np
+        from sacrebleu.significance import _bootstrap_resample, estimate_ci
+
+        # `corpus_score` with `n_bootstrap` fails if a test set scores 0.
+        statistics = self.metric._extract_corpus_statistics(hypotheses, references)
+        _, scores = _bootstrap_resample(statistics, self.metric, resamples)
+        return float(estimate_ci(np.array([score.score for score in scores]))[1])
 
 
 class Bleu(SacreBleuMetric):

@@ -1,0 +1,54 @@
+"""Single sentences: the worst, the most different, and the calibration of the model's score."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt.evaluation.analysis.result import analyse
+from nmt.evaluation.analysis.segments import Calibration, chosen_segments, sentence_chrf
+from nmt.evaluation.analysis.signs import Texts, counts_of
+from nmt.evaluation.metrics import metrics_for
+
+REFERENCES = ["das alte Haus am Fluss", "Ja", "eine sehr lange Reise nach Hamburg", "der Hund schläft"]
+TEXTS = Texts([REFERENCES], ["s"] * 4, "en", "de")
+OURS = ["das alte Haus am Fluss", "no", "x x x x x x x", "der Hund schläft tief"]
+THEIRS = ["das Haus", "no", "eine sehr lange Reise nach Hamburg", "der Hund schläft"]
+
+
+def test_worst_and_most_different_sentences() -> None:
+    chrf = [sentence_chrf(system, TEXTS) for system in (OURS, THEIRS)]
+    assert [round(value, 1) for value in chrf[0]] == [100.0, 0.0, 0.0, 93.4]
+    worst, different = chosen_segments(TEXTS, [OURS, THEIRS], chrf, counts_of(TEXTS, OURS))
+    assert [segment.row for segment in worst] == [2, 1, 3]  # a long sentence before a short one
+    assert [segment.row for segment in different] == [2, 0, 3]
+    assert worst[0].as_dict() == {
+        "line": 3, "source": "s", "references": ["eine sehr lange Reise nach Hamburg"],
+        "hypothesis": "x x x x x x x", "chrf": 0.0, "signs": ["loops"],
+        "baseline": "eine sehr lange Reise nach Hamburg", "baseline_chrf": 100.0,
+    }  # fmt: skip
+
+
+def test_the_best_of_several_references_counts() -> None:
+    assert sentence_chrf(["b c"], Texts([["a"], ["b c"]])) == [100.0]
+
+
+SCORES = [-0.1 * row for row in range(19)] + [-9.0]
+
+
+def test_calibration() -> None:
+    found = Calibration.of(SCORES, [*range(20, 0, -1)])
+    assert found.correlation == pytest.approx(1.0)
+    bins = [(round(low, 2), round(high, 2), chrf, number) for low, high, chrf, number in found.bins]
+    assert bins == [(-9.0, -1.0, 5.5, 10), (-0.9, 0.0, 15.5, 10)]
+    assert found.as_dict()["low_lines"] == [20]
+    assert Calibration.of(SCORES, [1.0] * 20).correlation is None
+    assert Calibration.of([-1.0, -1.0, -2.0], [3.0, 1.0, 2.0]).correlation == pytest.approx(0.0)
+
+
+def test_the_analysis_of_a_model_and_a_baseline() -> None:
+    metrics = metrics_for("de", keys=["chrf"])
+    found = analyse(OURS, TEXTS, metrics, baseline=THEIRS, model_scores=[-0.1, -2.0, -3.0, -0.2]).as_dict()
+    assert found["sentence_chrf"][1][2:] == [100.0, 100.0]
+    assert found["calibration"]["correlation"] == pytest.approx(0.9486833)
+    assert [segment["line"] for segment in found["different"]] == [3, 1, 4]
+    assert analyse(OURS, TEXTS, metrics).as_dict()["calibration"] is None
