@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from nmt.cli.app import put, run
 from nmt.config import TrainConfig
-from nmt.runtime.streams import log
+from nmt.runtime.streams import log, reserve_stdout
 from nmt.training.processes.environments import adopt_launcher
 
 
@@ -19,6 +19,8 @@ def train(config: TrainConfig) -> None:
     """Trains as `config` says and prints the table of results to standard output."""
     if (launch := adopt_launcher()) is not None:
         log.info("%s", launch)
+    if set(config.training.loggers) - {"tensorboard"}:
+        reserve_stdout()  # some packages print to standard output
     # The rest imports torch, for which --help does not wait, while the fork server imports it, too.
     from nmt.training.processes.fork_server import start_ahead
 

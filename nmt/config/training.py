@@ -231,7 +231,10 @@ class TrainingConfig(Section, key="training."):
     """Early stopping: training ends after this many validations in a row without a better `criterion`. 0:
     off."""
     log_every: int = bounded(50, between(1, MANY))
-    """Updates between records in `metrics.jsonl` and TensorBoard. The last update is always recorded."""
+    """Updates between records in `metrics.jsonl` and loggers. The last update is always recorded."""
+    loggers: list[str] = field(default_factory=lambda: ["tensorboard"])
+    """Tools that show the figures of the run: `tensorboard`, `wandb`, `mlflow`, `trackio`, or a logger of a
+    plugin; `[]`: none. See docs/training.md#loggers."""
     profile: bool = False
     """Profile the sixth to the eighth update of the session into `run_dir/profile`, for TensorBoard or
     chrome://tracing."""

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from nmt.runtime.streams import log, mark_line
 from nmt.training.batch_size import require_room, with_fitting_batches, with_former_split
 from nmt.training.figures.validated import validation_metrics
 from nmt.training.finish import finish, finished_results, results_text
+from nmt.training.loggers import Loggers, check_loggers, loggers_of
 from nmt.training.processes.environments import launched
 from nmt.training.processes.launcher import (
     launch,
@@ -243,14 +245,19 @@ def _train_and_finish(
     """
     stop = StopRequest()
     folder = RunFolder(Path(config.run_dir))
-    with stop.listening(_log_stopping, launched="RANK" in os.environ):
-        done = Trainer(config, prepared, folder, ranks, stop, started).train()
-    if ranks.share(not done or stop()):
-        log.info("stopped; the same command resumes from here")
-        ranks.leave()
-        raise Stopped(stop.signum)
-    release_freed_memory()  # that training used, before the final model needs memory
-    return finish(config, prepared, folder, ranks, start)
+    with closing(loggers_of(config) if ranks.is_main else Loggers()) as loggers:
+        with stop.listening(_log_stopping, launched="RANK" in os.environ):
+            done = Trainer(config, prepared, folder, ranks, stop, started, loggers).train()
+        if ranks.share(not done or stop()):
+            log.info("stopped; the same command resumes from here")
+            loggers.close()  # before the other ranks end
+            ranks.leave()
+            raise Stopped(stop.signum)
+        release_freed_memory()  # that training used, before the final model needs memory
+        results = finish(config, prepared, folder, ranks, start)
+        if ranks.is_main:
+            loggers.finish(results)
+        return results
 
 
 def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> TrainConfig:
@@ -357,6 +364,7 @@ def check_names(config: TrainConfig) -> None:
         UserError: a name is not registered, or its class does not accept the options.
     """
     training = config.training
+    check_loggers(training.loggers)
     validation_metrics(config)
     metric_kinds(training.validate_metrics, "training.validate_metrics")
     metric_kinds(config.evaluation.metrics)

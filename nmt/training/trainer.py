@@ -23,9 +23,11 @@ from nmt.runtime.streams import log, visible
 from nmt.training.batch_size import logged_if_slow, probe_memory, training_parts
 from nmt.training.ending import Ending
 from nmt.training.figures.meter import meter_for
-from nmt.training.figures.monitor import Monitor, profiling
+from nmt.training.figures.monitor import Monitor
+from nmt.training.figures.profiling import profiling
 from nmt.training.figures.validated import Validation, criterion_for
 from nmt.training.forecast import Forecast
+from nmt.training.loggers import Loggers
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import among_best, updates_to_retain
 from nmt.training.state.checkpoint import HELD_OUT, START, Checkpoint, CheckpointFolder, saving
@@ -49,7 +51,7 @@ from nmt.training.update.schedule import Decay, build_schedule, learning_rate
 from nmt.training.update.training_step import Counters, uses_graphs
 from nmt.training.validation import ValidationStopped, Validator
 
-_SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
+_SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and loggers
 
 
 class Trainer:
@@ -58,7 +60,7 @@ class Trainer:
     Of the options, every `auto` is replaced except that of `data.loaders`. Only the main process writes to
     the folder. `stop` is polled between updates; once it returns true, the state is saved and training stops.
     `started` is the `time.perf_counter` of the start of this session, before the data were prepared; None:
-    now.
+    now. `loggers` get the figures; they are not closed.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class Trainer:
         ranks: Ranks,
         stop: Callable[[], bool],
         started: float | None = None,
+        loggers: Loggers | None = None,
     ) -> None:
+        self._loggers = loggers or Loggers()
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
         self._stopping, self._started = False, started or time.perf_counter()
@@ -344,7 +348,7 @@ class Trainer:
         self._stream = stack.enter_context(closing(stream))
         if ranks.is_main:
             self._saver = stack.enter_context(saving(self.checkpoints))
-            monitor = Monitor(self.folder, self.progress, self.options.max_updates)
+            monitor = Monitor(self.folder, self.progress, self.options.max_updates, self._loggers)
             self._monitor = stack.enter_context(closing(monitor))
         self._validator = Validator(self.parallel.whole, config, self.prepared, ranks)
         wanted = self.options.profile and ranks.is_main

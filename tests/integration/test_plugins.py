@@ -27,7 +27,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package `my_nmt`, which consists of all examples of the document."""
     folder = tmp_path_factory.mktemp("plugins")
     examples = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(examples) == 10
+    assert len(examples) == 11
     (folder / "my_nmt").mkdir()
     (folder / "my_nmt" / "__init__.py").write_text("from my_nmt import everything\n")
     (folder / "my_nmt" / "everything.py").write_text("\n\n".join(examples))
@@ -110,12 +110,15 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
 
 def test_an_encoding_and_a_score_learn(plugged: Toy, tmp_path: Path) -> None:
     options = ["plugins=[my_nmt]", "model.positions.name=distances", "training.max_updates=2"]
-    options += ["model.positions.options.furthest=8", "model.attention=nearness"]
+    options += ["model.positions.options.furthest=8", "model.attention=nearness", "training.loggers=[table]"]
     plugged.done("nmt-train", *plugged.small(f"run_dir={tmp_path / 'run'}", *options))
     weights = load_file(tmp_path / "run" / "model" / "model.safetensors")
     for side in ("encoder", "decoder"):
         table = weights[f"{side}_positions.table"]
         assert table.shape[1:] == (2, 17) and table.any()
+    tags = [line.split("\t")[1] for line in (tmp_path / "run" / "figures.tsv").read_text().splitlines()]
+    assert {"train/loss", "valid/bleu", "final/test/bleu"} <= set(tags)
+    assert not (tmp_path / "run" / "tensorboard").exists()
     scales = torch.stack([weight for name, weight in weights.items() if name.endswith(".score.w")])
     assert scales.unique().numel() == scales.numel() > 2
 

@@ -63,6 +63,7 @@ _CHANGEABLE = frozenset(
         "training.max_restarts",
         "training.threads",
         "training.log_every",
+        "training.loggers",
         "training.profile",
         "training.keep_checkpoints",
         "training.averaging.kind",
@@ -327,7 +328,7 @@ def require_run_folder(path: Path) -> None:
 
 def fixed_options(config: TrainConfig) -> dict[str, Any]:
     """Returns the options that must not change when a run is resumed: full name → value."""
-    options = dict(_flat(to_plain(config), ""))
+    options = flat_options(config)
     # Missing in the file of a run that began before there was a choice; every other run records it.
     options[_HALF_RESIDUAL] = bool(options[_HALF_RESIDUAL])
     if options[_EXTEND] == "auto":
@@ -343,6 +344,11 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
     if schedule is not None and schedule.depends_on_max_updates:
         free.remove("training.max_updates")  # each learning rate depends on it
     return without_folders({key: value for key, value in options.items() if key not in free})
+
+
+def flat_options(config: TrainConfig) -> dict[str, Any]:
+    """Returns all options: full name → value."""
+    return dict(_flat(to_plain(config), ""))
 
 
 def without_folders(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from nmt.config import TrainConfig
 from nmt.errors import UserError
-from nmt.training.figures import monitor as monitor_module
-from nmt.training.figures.monitor import TABLE, TRACE, Monitor, profiling
+from nmt.training.figures.monitor import Monitor
+from nmt.training.figures.profiling import TABLE, TRACE, profiling
+from nmt.training.loggers import Loggers, loggers_of, tensorboard
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder
 
@@ -30,7 +32,7 @@ FIGURES: dict[str, float | None] = {
 
 
 def test_the_bar_shows_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    monitor = Monitor(RunFolder(tmp_path), Progress(), 100)
+    monitor = Monitor(RunFolder(tmp_path), Progress(), 100, Loggers())
     monitor._bar.delay = 0.0
     monitor.advance(FIGURES)
     monitor._bar.refresh()
@@ -41,16 +43,17 @@ def test_the_bar_shows_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_records_are_cut_back(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    monitor = Monitor(folder, Progress(), 100)
+    monitor = Monitor(folder, Progress(), 100, loggers := board(folder))
     for update in (10, 20, 30):
         monitor.advance(FIGURES)
         monitor.record("train", update, {"loss": update / 10, "ppl": float("inf")})
         samples = [{"source": "a\u2028\x85", "hypothesis": "b"}]  # line ends for some programs
         monitor.record("valid", update, {"bleu": 5.0, "samples": samples})
     monitor.close()
+    loggers.close()
     with open(folder.metrics, "a") as file:
         file.write('{"kind": "train", "upda')  # a crash
-    Monitor(folder, Progress(update=20), 100).close()
+    Monitor(folder, Progress(update=20), 100, board(folder)).close()
 
     records = list(map(json.loads, folder.metrics.read_text().removesuffix("\n").split("\n")))
     kinds = [(record["kind"], record["update"]) for record in records]
@@ -58,6 +61,11 @@ def test_records_are_cut_back(tmp_path: Path) -> None:
     assert records[0]["loss"] == 1.0 and records[0]["ppl"] is None
     assert curve(folder) == [(10, 1.0), (20, 2.0)]
     assert len(list(folder.tensorboard.iterdir())) == 1
+
+
+def board(folder: RunFolder) -> Loggers:
+    """Returns the loggers of a run with the default options."""
+    return loggers_of(TrainConfig(run_dir=str(folder.path)))
 
 
 def curve(folder: RunFolder) -> list[tuple[int, float]]:
@@ -70,7 +78,7 @@ def curve(folder: RunFolder) -> list[tuple[int, float]]:
 def test_figures_follow_a_folder_that_is_moved(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
-    monitor = Monitor(folder, Progress(), 10)
+    monitor = Monitor(folder, Progress(), 10, board(folder))
     with closing(monitor):
         monitor.record("train", 1, {"loss": 2.0})
         folder.path.rename(tmp_path / "moved")
@@ -110,7 +118,7 @@ def test_a_strange_line_of_metrics_is_dropped(tmp_path: Path, line: str) -> None
     sound = '{"kind": "train", "update": 1, "time": 1.0, "loss": null, "bleu": 3}'
     folder = RunFolder(tmp_path)
     folder.metrics.write_text(f"{line}\n{sound}\n")
-    Monitor(folder, Progress(update=5), 10).close()
+    Monitor(folder, Progress(update=5), 10, Loggers()).close()
     assert folder.metrics.read_text() == f"{sound}\n"
 
 
@@ -121,30 +129,30 @@ def test_a_validation_that_is_done_again_is_recorded_once(
     settled: bool, kept: list[str], tmp_path: Path
 ) -> None:
     folder = RunFolder(tmp_path)
-    monitor = Monitor(folder, Progress(), 100)
+    monitor = Monitor(folder, Progress(), 100, Loggers())
     for kind, update in (("valid", 10), ("train", 20), ("valid", 20)):
         monitor.record(kind, update, {"loss": 1.0})
     monitor.close()
-    Monitor(folder, Progress(update=20, settled=settled), 100).close()
+    Monitor(folder, Progress(update=20, settled=settled), 100, Loggers()).close()
     assert [json.loads(line)["kind"] for line in folder.metrics.read_text().splitlines()] == kept
 
 
-def test_a_full_disk_is_told_and_the_board_is_closed(tmp_path: Path) -> None:
-    monitor = Monitor(RunFolder(tmp_path), Progress(), 100)
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    monitor = Monitor(RunFolder(tmp_path), Progress(), 100, Loggers())
     monitor._file.close()
     monitor._file = open("/dev/full", "w")
     with pytest.raises(UserError, match=r"can't write .*metrics.jsonl: no space is left"), closing(monitor):
         monitor.record("train", 1, {"loss": 1.0})
-    assert monitor._file.closed and monitor._events.closed
+    assert monitor._file.closed
 
 
 def test_a_disk_that_is_full_from_the_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(monitor_module, "RecordWriter", full)
+    monkeypatch.setattr(tensorboard, "RecordWriter", full)
     with pytest.raises(UserError, match=r"can't write .*tensorboard: no space is left"):
-        Monitor(RunFolder(tmp_path), Progress(), 100)
+        Monitor(RunFolder(tmp_path), Progress(), 100, board(RunFolder(tmp_path)))
 
 
 def test_the_sixth_to_the_eighth_update_are_traced(tmp_path: Path) -> None:
