@@ -32,6 +32,7 @@ _ORIGINS = (
     "resume",
     "resume_from",
     "prepare_only",
+    "find_rate",
     "cleaned_pairs",
     "name",
     "licence",

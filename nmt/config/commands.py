@@ -134,6 +134,10 @@ class TrainConfig(Section, refused=disabled.REFUSED_IN_TRAINING, unused=disabled
     docs/sharing.md."""
     prepare_only: bool = False
     """Prepare the data, then stop."""
+    find_rate: bool = False
+    """Instead of training, find a learning rate: train some hundred updates while it rises, print the option
+    that sets the suggested one, and write the curve to `run_dir/find_rate.svg`. See
+    docs/training.md#finding-a-learning-rate."""
     cleaned_pairs: str | None = path_field("file", None)
     """With `prepare_only`: text files to write the cleaned training pairs to, `PATH.<source_lang>` and
     `PATH.<target_lang>`. This option gives `PATH`. Tags of corpora are not written."""

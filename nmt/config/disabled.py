@@ -132,6 +132,11 @@ REFUSED_IN_TRAINING = (
         "needs prepare_only=true, and the training starts with another command. Add it.",
     ),
     Disabled(
+        "find_rate",
+        lambda config: config.prepare_only,
+        "needs a training, and prepare_only=true ends before it. Remove one of them.",
+    ),
+    Disabled(
         "training.freeze training.l2_to_start",
         lambda config: config.start_from is None,
         "needs a model to start from. Give start_from=DIR.",

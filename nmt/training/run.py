@@ -57,6 +57,7 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.processes.requirements import require_threads
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
+from nmt.training.rate_finder import find_rate
 from nmt.training.recipe import before_preparation, with_recipe
 from nmt.training.stages.plan import reports_in_words, run_stages, with_stages
 from nmt.training.stages.translating import help_to_translate
@@ -83,9 +84,9 @@ class TrainResult:
 
     Attributes:
         run_dir: the folder of the run.
-        model_dir: the folder of the model; None if only the data were prepared.
-        results: the content of `results.json`; if only the data were prepared, their report under `data`.
-        text: the text that `nmt-train` prints: tables of the scores.
+        model_dir: the folder of the model; None if there was no training.
+        results: the content of `results.json`; if there was no training, the report of the data under `data`.
+        text: the text that `nmt-train` prints: tables of the scores, or the suggested learning rate.
     """
 
     run_dir: Path
@@ -119,6 +120,8 @@ def run(config: TrainConfig) -> TrainResult | None:
         Stopped: a signal arrived; the state is saved and the same command resumes.
     """
     if launched():
+        if config.find_rate:
+            raise UserError("find_rate=true: has one process. Start it without a launcher.")
         return _run_joined(config, parent_reports=False)
     folder = RunFolder(Path(config.run_dir))
     config = with_former_split(before_preparation(config, folder), folder)
@@ -126,7 +129,8 @@ def run(config: TrainConfig) -> TrainResult | None:
     require_threads(processes)
     log_idle_gpus(config.training, config.data.max_tokens)
     warn_of_crowded_cores(config.training, processes)
-    if config.prepare_only or (processes == 1 and not config.training.max_restarts):
+    alone = config.prepare_only or config.find_rate
+    if alone or (processes == 1 and not config.training.max_restarts):
         return run_rank(config, Ranks.join(0, 1, 0, choose_device("auto")))
     stop, restarts = StopRequest(), config.training.max_restarts
     result: TrainResult | None
@@ -199,11 +203,15 @@ def _run_main(config: TrainConfig, ranks: Ranks) -> TrainResult:
     """Runs in rank 0, with all ranks."""
     started, folder = time.perf_counter(), RunFolder(Path(config.run_dir))
     config = with_former_split(before_preparation(config, folder), folder)
-    config = with_choices(config, folder, ranks.world)
+    processes = num_processes(config.training) if config.find_rate else ranks.world
+    config = with_choices(config, folder, processes)
     set_up_machine(config, ranks.on_this_machine)
     config, prepared = _checked_and_prepared(config, folder, ranks, started)
     if config.prepare_only:
         return _prepared_only(config, prepared, folder)
+    if config.find_rate:
+        text = find_rate(config, prepared, folder, ranks)
+        return TrainResult(folder.path, None, {"data": prepared.report}, text)
     start = start_fingerprint(config)  # now: the training may take longer than the folder exists
     with folder.claimed(config, open_checkpoints(config, prepared, folder, start).require_same):
         write_data_report(prepared, folder.path)

@@ -43,6 +43,22 @@ def page(report: dict[str, Any]) -> str:
     )
 
 
+def svg_file(chart: Chart, style: str, caption: str) -> str:
+    """Returns a chart as the text of an SVG file; `style` is the style sheet of its classes."""
+    svg = str(
+        _environment().from_string('{% from "chart.svg" import draw %}{{ draw(chart) }}').render(chart=chart)
+    )
+    below = f'<text x="{Chart.left}" y="{Chart.height - 4}">{caption}</text>\n</svg>'
+    head = '<svg xmlns="http://www.w3.org/2000/svg" '
+    return (
+        svg.strip()
+        .replace("<svg ", head, 1)
+        .replace(">", f"><style>{style}</style>", 1)
+        .replace("</svg>", below)
+        + "\n"
+    )
+
+
 @cache
 def _environment() -> Environment:
     environment = templates_of("nmt.data.preparation")

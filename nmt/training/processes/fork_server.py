@@ -33,7 +33,7 @@ def start_ahead(config: TrainConfig) -> None:
     server is unused, or `launch` starts it later.
     """
     processes = wanted_processes(config.training, len(glob(_GPUS)))
-    if processes > 1 and not config.prepare_only and "RANK" not in os.environ:
+    if processes > 1 and not (config.prepare_only or config.find_rate) and "RANK" not in os.environ:
         start()
 
 

@@ -62,6 +62,7 @@ def reverse_config(config: TrainConfig, train: Sequence[Path], valid: Sequence[P
         teacher=None,
         distillation=DistillationConfig(),
         prepare_only=False,
+        find_rate=False,
         cleaned_pairs=None,
         data=replace(
             data,

@@ -44,6 +44,7 @@ _CHANGEABLE = frozenset(
         "plugins",
         "licence",
         "prepare_only",
+        "find_rate",
         "cleaned_pairs",
         "data.workers",
         "data.loaders",
