@@ -30,6 +30,7 @@ from nmt.config.storage import to_yaml
 from nmt.errors import UserError
 from nmt.runtime.streams import log
 from nmt.training.figures.monitor import Monitor
+from nmt.training.loggers import loggers_of
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder, _RunLog, fixed_options
@@ -390,7 +391,8 @@ def test_a_run_folder_that_cannot_be(tmp_path: Path) -> None:
 def test_a_folder_that_is_removed_gets_no_checkpoint(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
-    with closing(Monitor(folder, Progress(), 10)) as monitor:
+    loggers = loggers_of(TrainConfig(run_dir=str(folder.path)))
+    with closing(loggers), closing(Monitor(folder, Progress(), 10, loggers)) as monitor:
         shutil.rmtree(folder.path)
         monitor.record("train", 1, {"loss": 2.0})
     with pytest.raises(UserError, match="run: was moved or removed while .* Move it back, and"):
