@@ -59,11 +59,17 @@ def test_a_given_width_has_the_batch_and_rate_of_the_nearest_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pairs", "words", "rdrop"),
-    [(2_000, [], 3.0), (29_000, [], 3.0), (167_000, [], 0.0), (2_000, ["training.simcut=3"], 0.0)],
+    ("pairs", "minutes", "words", "rdrop"),
+    [
+        (2_000, 30, [], 3.0),
+        (2_000, 5, [], 0.0),  # too few updates
+        (29_000, 30, [], 3.0),
+        (167_000, 30, [], 0.0),
+        (2_000, 30, ["training.simcut=3"], 0.0),
+    ],
 )
-def test_a_small_corpus_has_rdrop(pairs: int, words: list[str], rdrop: float) -> None:
-    choices, reasons = chosen(facts(pairs), options("training.budget=30m", *words))
+def test_a_small_corpus_has_rdrop(pairs: int, minutes: float, words: list[str], rdrop: float) -> None:
+    choices, reasons = chosen(facts(pairs, minutes), options("training.budget=30m", *words))
     assert choices["training.rdrop"] == rdrop
     assert ("R-Drop 3 for about" in reasons[2]) == bool(rdrop)
 
