@@ -55,6 +55,7 @@ RECIPE_KEYS = (
     "training.rdrop",
     "training.clip_norm",
     "training.validate_every",
+    "training.validate_sentences",
     "training.checkpoint_every",
     "training.patience",
     "training.averaging.count",

@@ -36,6 +36,8 @@ _FEW_UPDATES = 1000
 """Updates below which R-Drop has no time: 1,250 of them were enough for 2,000 pairs, 486 were not."""
 _VALIDATION = 500
 """Updates from one validation to the next, at least: a validation takes as long as about 50 updates."""
+_VALIDATED = 200
+"""Sentences of a validation within a budget. A thousand long paragraphs took as long as 200 updates."""
 _MOST_EPOCHS = 120.0
 """The most epochs. From 60 to 120 of them 2,000 pairs gain about 0.9 BLEU, but their loss rises."""
 _RDROP = 3.0
@@ -180,6 +182,7 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "training.rdrop": rdrop,
         "training.clip_norm": 1.0,
         "training.validate_every": validate_every,
+        "training.validate_sentences": 0 if facts.seconds is None else _VALIDATED,
         "training.checkpoint_every": every,
         "training.patience": 6 if facts.seconds is None else 0,
         "training.averaging.count": 1 if facts.seconds is not None else 3,

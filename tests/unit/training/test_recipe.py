@@ -116,6 +116,11 @@ def test_validations_take_little_of_a_budget(
     assert tuple(choices[key] for key in keys) == (validations, checkpoints)
 
 
+def test_within_a_budget_a_part_of_the_validation_set_suffices() -> None:
+    choices = [chosen(facts(29_000, minutes), options())[0] for minutes in (30, None)]
+    assert [each["training.validate_sentences"] for each in choices] == [200, 0]
+
+
 def test_only_a_training_without_a_budget_stops_early() -> None:
     assert chosen(facts(29_000, None), options("recipe=auto"))[0]["training.patience"] == 6
     assert chosen(facts(29_000, 30), options("recipe=auto"))[0]["training.patience"] == 0
