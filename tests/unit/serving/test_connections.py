@@ -66,6 +66,7 @@ class Running:
         self.address = self.listening.getsockname()
         http = self.connections.protocol
         options = {"lifespan": "off", "log_config": None, "timeout_keep_alive": limits.idle_seconds}
+        options["loop"] = "asyncio"  # as in `nmt-serve`, also where uvloop is installed
         self.server = uvicorn.Server(uvicorn.Config(self.connections, http=http, **options))  # type: ignore[arg-type]
         self.thread = threading.Thread(target=self.server.run, args=([self.listening],))
 
