@@ -16,10 +16,14 @@ def _gives_pieces(config: Any) -> bool:
     return config.start_from is not None or config.data.tokenizer.path is not None
 
 
+def is_open(config: Any, key: str) -> bool:
+    """Returns whether neither an option nor a section around it was given, so that a recipe may choose it."""
+    return not any(f"{key}.".startswith(f"{given}.") for given in config.recipe_keeps)
+
+
 def _chooses(config: Any, key: str) -> bool:
     """Returns whether `recipe=auto` will choose an option."""
-    kept = config.recipe_keeps
-    return config.recipe.value == "auto" and not any(f"{key}.".startswith(f"{each}.") for each in kept)
+    return config.recipe.value == "auto" and is_open(config, key)
 
 
 def _schedule(config: Any) -> str:

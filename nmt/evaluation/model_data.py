@@ -91,6 +91,9 @@ def _read_set(
     return held_out
 
 
+_COUNTED = 10_000  # pairs a block
+
+
 def training_counts(bundle: Bundle, sources: Iterable[str]) -> Counter[str] | None:
     """Counts the words of sources in the training sources of a model.
 
@@ -125,9 +128,6 @@ def training_counts(bundle: Bundle, sources: Iterable[str]) -> Counter[str] | No
         log.info("The training text is not at hand, so the words of the sources are not counted: %s", error)
         return None
     return counts
-
-
-_COUNTED = 10_000  # pairs a block
 
 
 def _explicit_options(split: TaggedConfig, data: DataConfig, name: str) -> str:

@@ -84,7 +84,7 @@ def rendered(title: str, tables: Iterable[Table], path: str) -> str:
 
 
 def metric_name(key: str) -> str:
-    """Returns the name of a metric; its key if the metric is no longer registered."""
+    """Returns the name of a metric; its key if the metric is not registered."""
     return METRICS[key].name if key in METRICS else key
 
 

@@ -233,6 +233,7 @@ class Task:
             Texts(references, sources, self.source_lang, self.target_lang),
             metrics,
             baseline=texts.get("baseline", ()),
+            comparison=comparison,
             model_scores=self.model_scores,
             counts=self.counts_of_words,
             target_langs=self.target_langs,

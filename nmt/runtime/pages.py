@@ -11,17 +11,19 @@ if TYPE_CHECKING:
 
 @cache
 def templates_of(package: str) -> Environment:
-    """Returns the templates in the folder `templates` of a package; all values are escaped.
+    """Returns the templates in the folder `templates` of a package, and those here; all values are escaped.
 
     Jinja2 is imported here, as few commands need it.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    return Environment(
-        loader=PackageLoader(package),
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("nmt.runtime")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["px"] = "{:.1f}".format
+    return environment

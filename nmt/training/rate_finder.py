@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from nmt.config import TrainConfig
 from nmt.data.preparation.prepare import Prepared
-from nmt.data.preparation.report_page import Chart, Curve, Tick, svg_file
 from nmt.errors import UserError
+from nmt.runtime.charts import Chart, Curve, Tick, scale, svg_file
 from nmt.runtime.files import make_folder, replaced
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import progress
@@ -150,13 +150,10 @@ def picture(points: Sequence[Point], rate: float) -> str:
     means = smoothed(points)
     low, high = math.floor(min(means)), math.ceil(max(means))
     first, last = math.log10(points[0].rate), math.log10(points[-1].rate)
+    across, up = scale(first, last, Chart.left, Chart.right), scale(low, high, Chart.bottom, Chart.top)
 
-    def place(x: float, loss: float) -> tuple[float, float]:
-        across = (math.log10(x) - first) / (last - first)
-        up = (max(low, min(loss, high)) - low) / (high - low)
-        return Chart.left + across * (Chart.right - Chart.left), Chart.bottom - up * (
-            Chart.bottom - Chart.top
-        )
+    def place(rate: float, loss: float) -> tuple[float, float]:
+        return across(math.log10(rate)), up(max(low, min(loss, high)))
 
     decades = [10.0**power for power in range(math.ceil(first), math.floor(last) + 1)]
     chart = Chart(

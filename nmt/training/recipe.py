@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from nmt.config import RECIPE_KEYS, ModelConfig, Norm, Recipe, TrainConfig
+from nmt.config.disabled import is_open
 from nmt.data.preparation.prepare import Prepared
 from nmt.model import model_class
 from nmt.runtime.machine import choose_device, wanted_processes
@@ -162,11 +163,27 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
     most = max(1, round(_MOST_EPOCHS * facts.tokens / size.tokens))
     updates, epochs = min(updates, most), min(epochs, _MOST_EPOCHS)
     dropout = next(value for limit, value in _DROPOUTS if epochs < limit)
+    ending: dict[str, Any]
     if facts.seconds is None:
-        every = validate_every = max(200, min(2000, facts.tokens // size.tokens))
+        every = max(200, min(2000, facts.tokens // size.tokens))
+        ends = "until validation stops improving"
+        ending = {
+            "training.max_updates": min(most, config.training.max_updates),
+            "training.validate_every": every,
+            "training.validate_sentences": 0,
+            "training.patience": 6,
+            "training.averaging.count": 3,
+        }
     else:
         every = max(50, min(2000, updates // 12))
-        validate_every = max(every, _VALIDATION // (2 if rdrop else 1))
+        ends = f"in {'at most ' if updates == most else ''}{config.training.budget}"
+        ending = {
+            "training.max_updates": most,
+            "training.validate_every": max(every, _VALIDATION // (2 if rdrop else 1)),
+            "training.validate_sentences": _VALIDATED,
+            "training.patience": 0,
+            "training.averaging.count": 1,
+        }
     augmentation = _augmentation(config)
     choices = {
         **size.options,
@@ -174,18 +191,14 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "model.dropout": dropout,
         "data.max_tokens": max(256, size.tokens // config.training.micro_batches),
         **augmentation,
-        "training.max_updates": most if facts.seconds is not None else min(most, config.training.max_updates),
         "training.optimizer.name": "muon",
         "training.schedule.name": "wsd",
         "training.schedule.peak": size.peak,
         "training.schedule.warmup_updates": max(20, min(500, updates // 20)),
         "training.rdrop": rdrop,
         "training.clip_norm": 1.0,
-        "training.validate_every": validate_every,
-        "training.validate_sentences": 0 if facts.seconds is None else _VALIDATED,
         "training.checkpoint_every": every,
-        "training.patience": 6 if facts.seconds is None else 0,
-        "training.averaging.count": 1 if facts.seconds is not None else 3,
+        **ending,
         "decoding.beam_size": 5,
         "decoding.length_penalty": 1.4,
     }
@@ -195,10 +208,6 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
     also = f" and R-Drop {rdrop:g}" if rdrop else ""
     typos = augmentation.get("data.augmentation.typos", 0.0)
     changes = f"typos in {100 * typos:.0f} % of the sources, " if typos else ""
-    upto = "at most " if updates == most else ""
-    ends = (
-        "until validation stops improving" if facts.seconds is None else f"in {upto}{config.training.budget}"
-    )
     reasons = [
         f"{facts.pairs:,} pairs of {facts.tokens:,} target tokens; {facts.processes} "
         f"{'process' if facts.processes == 1 else 'processes'}, {facts.speed / 1e9:,.0f} GFLOP/s",
@@ -241,18 +250,13 @@ def _size(facts: Facts, config: TrainConfig) -> tuple[Size, ModelConfig, int]:
 
 def _open(config: TrainConfig) -> list[str]:
     """Returns the options that the recipe chooses: those that were not given."""
-    given = config.recipe_keeps
-    return [key for key in RECIPE_KEYS if not any(_within(key, other) for other in given)]
+    return [key for key in RECIPE_KEYS if is_open(config, key)]
 
 
 def _with_open(config: TrainConfig, choices: Mapping[str, Any]) -> TrainConfig:
     """Returns the options with those of the choices that were not given."""
     keys = _open(config)
     return with_values(config, {key: value for key, value in choices.items() if key in keys})
-
-
-def _within(key: str, section: str) -> bool:
-    return key == section or key.startswith(f"{section}.")
 
 
 C = TypeVar("C")

@@ -11,7 +11,7 @@ from nmt.evaluation.analysis.bins import bins_of
 from nmt.evaluation.analysis.segments import Calibration, Segment, chosen_segments, sentence_chrf
 from nmt.evaluation.analysis.signs import Count, Texts, counts_of
 from nmt.evaluation.metrics import Metric
-from nmt.evaluation.scores import RESAMPLES, Scores, score_groups
+from nmt.evaluation.scores import RESAMPLES, Comparison, Scores, score_groups
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ def analyse(
     metrics: Mapping[str, Metric],
     *,
     baseline: Sequence[str] = (),
+    comparison: Comparison | None = None,
     model_scores: Sequence[float] = (),
     counts: Mapping[str, int] | None = None,
     target_langs: Sequence[str] = (),
@@ -102,6 +103,7 @@ def analyse(
         texts: the references and the sources, if they are known.
         metrics: the metrics of the report.
         baseline: the lines of another system.
+        comparison: with the baseline; its intervals are not computed again.
         model_scores: the model's score of each hypothesis; empty if they are not known.
         counts: see `bins_of`.
         target_langs: as for `score_groups`.
@@ -123,11 +125,13 @@ def analyse(
             )  # fmt: skip
             scores.append({label: unordered[label] for label in bins.order if label in unordered})
         partitions[name] = Partition(bins.title, *scores)
-    intervals = {
-        key: metric.interval(hypotheses, texts.references, texts.sources, RESAMPLES)
-        for key, metric in metrics.items()
-        if metric.left_out([hypotheses, *texts.references]) is None
-    }
+    tested = comparison.differences if comparison else {}
+    intervals = {}
+    for key, metric in metrics.items():
+        if (difference := tested.get(key)) is not None:
+            intervals[key] = difference.interval
+        elif metric.left_out([hypotheses, *texts.references]) is None:
+            intervals[key] = metric.interval(hypotheses, texts.references, texts.sources, RESAMPLES)
     signs, *baseline_signs = (counts_of(texts, system) for system in systems)
     chrf = [sentence_chrf(system, texts) for system in systems]
     worst, different = chosen_segments(texts, systems, chrf, signs)
