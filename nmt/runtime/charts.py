@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,10 +29,14 @@ class Bar(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A curve: its CSS class, which sets the colour, and the points (x, y) of its line."""
+    """A curve: its CSS class, which sets colour and dashes, the points (x, y) of its line, their tooltips.
+
+    Points without tooltips have no markers.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
+    titles: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Chart:
         horizontal_ticks: labels below the plot area.
         bars: the bars, if it is a histogram.
         curves: the curves, if it is a chart of curves.
+        label: what the chart shows, for readers who do not see it.
     """
 
     width, height = 440, 220
@@ -53,6 +59,130 @@ class Chart:
     horizontal_ticks: Sequence[Tick]
     bars: Sequence[Bar] = ()
     curves: Sequence[Curve] = ()
+    label: str = ""
+
+
+def histogram(
+    edges: Sequence[float], counts: Sequence[int], name: str, label: str = "", *, logarithmic: bool = False
+) -> Chart:
+    """Lays out a histogram; bar i is the bin from edge i to edge i + 1 of (n + 1,) ascending edges.
+
+    A logarithmic horizontal axis has a label at each power of two; `name` is the CSS class of the bars.
+    """
+    # The last bin of lengths may be much wider than the others, but all bars are drawn with the same width.
+    step = (Chart.right - Chart.left) / len(counts)
+    top = max(*counts, 1)
+    up = scale(0, top, Chart.bottom, Chart.top)
+    bars = []
+    for index, count in enumerate(counts):
+        low, high = edges[index], edges[index + 1]
+        title = f"{low:g} to {high:g}: {count:,}" if logarithmic else f"{low:g} to {high - 1:g}: {count:,}"
+        x, y = Chart.left + index * step, up(count)
+        bars.append(Bar(name, x + 0.5, y, max(step - 1, 1), Chart.bottom - y, title))
+    every = 4 if logarithmic else max(1, math.ceil(len(counts) / 8))
+    return Chart(
+        vertical_ticks=[Tick(up(value), short(value)) for value in round_ticks(0, top, 1)],
+        horizontal_ticks=[
+            Tick(Chart.left + index * step, _fraction(edges[index]) if logarithmic else f"{edges[index]:g}")
+            for index in range(0, len(edges), every)
+        ],
+        bars=bars,
+        label=label,
+    )
+
+
+def grouped_bars(labels: Sequence[str], series: Mapping[str, Sequence[float | None]], label: str) -> Chart:
+    """Lays out bars that begin at 0: for each label one bar of each series, CSS class → values.
+
+    A value of None has no bar. A tooltip is `label: value`.
+    """
+    known = [0.0, *(value for values in series.values() for value in values if value is not None)]
+    low, high = min(known), max(*known, 1e-9)
+    up = scale(low, high, Chart.bottom, Chart.top)
+    step = (Chart.right - Chart.left) / max(len(labels), 1)
+    width = min(0.8 * step / max(len(series), 1), 40)
+    bars = []
+    for place, (name, values) in enumerate(series.items()):
+        for index, (title, value) in enumerate(zip(labels, values, strict=True)):
+            if value is not None:
+                x = Chart.left + (index + 0.5) * step + (place - len(series) / 2) * width
+                top, bottom = sorted((up(value), up(0)))
+                bars.append(Bar(name, x + 1, top, width - 2, bottom - top, f"{title}: {value:.4g}"))
+    return Chart(
+        vertical_ticks=[Tick(up(value), short(value)) for value in round_ticks(low, high)],
+        horizontal_ticks=[
+            Tick(Chart.left + (index + 0.5) * step, title) for index, title in enumerate(labels)
+        ],
+        bars=bars,
+        label=label,
+    )
+
+
+def lines(series: Mapping[str, Sequence[tuple[float, float]]], label: str, *, markers: bool = False) -> Chart:
+    """Lays out curves, CSS class → finite points (x, y), with two linear axes that include all points.
+
+    With `markers`, each point has a tooltip `x: y`.
+    """
+    points = [point for line in series.values() for point in line]
+    (left, right), (low, high) = (_span(point[axis] for point in points) for axis in (0, 1))
+    across, up = scale(left, right, Chart.left, Chart.right), scale(low, high, Chart.bottom, Chart.top)
+    return Chart(
+        vertical_ticks=[Tick(up(value), short(value)) for value in round_ticks(low, high)],
+        horizontal_ticks=[Tick(across(value), short(value)) for value in round_ticks(left, right)],
+        curves=[
+            Curve(
+                name,
+                [(across(x), up(y)) for x, y in line],
+                [f"{short(x)}: {y:.4g}" for x, y in line] if markers else (),
+            )
+            for name, line in series.items()
+        ],
+        label=label,
+    )
+
+
+def logarithmic_lines(series: Mapping[str, Sequence[Sequence[float]]], label: str = "") -> Chart:
+    """Lays out curves, CSS class → points (x, y) of at least 1, with two logarithmic axes."""
+    points = [point for line in series.values() for point in line]
+    decades = [math.ceil(math.log10(max(*(point[axis] for point in points), 10))) for axis in (0, 1)]
+    across = scale(0, decades[0], Chart.left, Chart.right)
+    up = scale(0, decades[1], Chart.bottom, Chart.top)
+    return Chart(
+        vertical_ticks=[Tick(up(decade), short(10**decade)) for decade in range(decades[1] + 1)],
+        horizontal_ticks=[Tick(across(decade), short(10**decade)) for decade in range(decades[0] + 1)],
+        curves=[
+            Curve(name, [(across(math.log10(x)), up(math.log10(y))) for x, y in line])
+            for name, line in series.items()
+        ],
+        label=label,
+    )
+
+
+def round_ticks(low: float, high: float, least: float = 0) -> list[float]:
+    """Returns two to six round numbers from `low` to `high`, at a distance of at least `least`."""
+    wanted = max((high - low) / 5, least)
+    unit = 10.0 ** math.floor(math.log10(wanted))
+    step = next(step for step in (unit, 2 * unit, 2.5 * unit, 5 * unit, 10 * unit) if step >= wanted * 0.999)
+    return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def short(value: float) -> str:
+    """Returns a number with a unit: 12k, 3.5M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:.6g}"
+
+
+def _span(values: Iterable[float]) -> tuple[float, float]:
+    """Returns the lowest and highest value, further apart if they are equal."""
+    known = [*values] or [0.0]
+    low, high = min(known), max(known)
+    return (low, high) if low < high else (low - (abs(low) / 2 or 1), high + (abs(high) / 2 or 1))
+
+
+def _fraction(value: float) -> str:
+    return f"{value:g}" if value >= 1 else f"1/{round(1 / value)}"
 
 
 def scale(low: float, high: float, begin: float, end: float) -> Callable[[float], float]:

@@ -20,7 +20,7 @@ def test_every_module_is_in_the_tables() -> None:
 def test_packages_come_in_the_order_of_imports() -> None:
     sections = [line for line in tables(ROOT / "nmt").splitlines() if line.startswith("### ")]
     order = (
-        "nmt config runtime options copying data model decoding documents evaluation interop training "
-        "serving api cli".split()
+        "nmt config runtime options copying data model decoding documents evaluation reports interop "
+        "training serving api cli".split()
     )
     assert sections == ["### nmt", *(f"### nmt.{one}" for one in order[1:])]

@@ -28,8 +28,9 @@ from nmt.config import (
 from nmt.data.cleaning.cleaner import RULES, option_of
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import data_report, write_data_report
-from nmt.data.preparation.report_page import curves, histogram, page
+from nmt.data.preparation.report_page import page
 from nmt.data.subwords import normalization
+from nmt.runtime.charts import histogram, logarithmic_lines
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +286,7 @@ def test_any_count_can_be_drawn(count: int) -> None:
 
 
 def test_curves_are_logarithmic() -> None:
-    chart = curves({"source": [[1, 1000], [10, 100], [100, 1]]})
+    chart = logarithmic_lines({"source": [[1, 1000], [10, 100], [100, 1]]})
     (curve,) = chart.curves
     assert curve.points[0] == (chart.left, chart.top) and curve.points[-1] == (chart.right, chart.bottom)
     middle = ((chart.left + chart.right) / 2, chart.bottom - (chart.bottom - chart.top) * 2 / 3)

@@ -1,0 +1,1 @@
+"""Reports: finished evaluations and runs as self-contained HTML pages."""

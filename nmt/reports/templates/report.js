@@ -1,0 +1,41 @@
+"use strict";
+// The page's own theme: that of the system until the button is pressed.
+{
+  const button = document.getElementById("theme"), root = document.documentElement;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : system.matches;
+  const show = () => button.setAttribute("aria-pressed", isDark());
+  button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; show(); });
+  system.addEventListener("change", show);
+  button.hidden = false;
+  show();
+}
+// Tables that are sorted by a click on a header: numbers by value, the largest first, and other cells by text.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0];
+  const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
+  const number = cell => parseFloat(cell.replace(/^[^\d+−-]*/, "").replace("−", "-").replaceAll(",", ""));
+  [...table.tHead.rows[0].cells].forEach((cell, column) => {
+    if (!cell.textContent.trim()) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...cell.childNodes);
+    cell.append(button);
+    button.addEventListener("click", () => {
+      const rows = [...body.rows], numeric = column > 0;
+      const first = numeric ? "descending" : "ascending", second = numeric ? "ascending" : "descending";
+      const order = cell.getAttribute("aria-sort") === first ? second : first;
+      const key = row => numeric ? number(text(row, column)) : text(row, column);
+      const compare = numeric ? (a, b) => a - b : (a, b) => a.localeCompare(b, undefined, {numeric: true});
+      const missing = value => numeric && Number.isNaN(value);
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      cell.setAttribute("aria-sort", order);
+      rows.sort((one, two) => {
+        const a = key(one), b = key(two);
+        if (missing(a) || missing(b)) return missing(a) - missing(b);
+        return order === "ascending" ? compare(a, b) : compare(b, a);
+      });
+      body.append(...rows);
+    });
+  });
+}
