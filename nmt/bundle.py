@@ -31,13 +31,20 @@ from nmt.runtime.checksums import (
 )
 from nmt.runtime.files import decoded, fresh_folder, parse_json, remove
 from nmt.runtime.hub import find_model_folder, is_hub_name, pinned
-from nmt.runtime.model_files import CONFIG, STATE, WEIGHTS, config_file, enclosing_run, pieces_folder
+from nmt.runtime.model_files import (
+    CONFIG,
+    RESULTS,
+    STATE,
+    WEIGHTS,
+    config_file,
+    enclosing_run,
+    pieces_folder,
+)
 from nmt.runtime.os_errors import read_errors
 from nmt.runtime.plugins import naming_plugins
 from nmt.runtime.streams import log
 from nmt.runtime.tensors import read_header, read_tensors, write_tensors
 
-RESULTS = "results.json"
 _MOST_STATE = 1 << 26
 
 

@@ -33,8 +33,8 @@ from position_experiments.results import Record, Spread, chosen, write_results
 from tqdm import tqdm
 
 import nmt
-from nmt.bundle import RESULTS
 from nmt.runtime.files import parse_json, read_text, replaced
+from nmt.runtime.model_files import RESULTS
 
 FILE = "table3.jsonl"
 """The file in the folder of the documentation that has the results, one training per line."""

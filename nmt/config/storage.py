@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -35,6 +35,19 @@ def to_plain(value: Any) -> Any:
     # A number of NumPy may be a subclass of float, which OmegaConf refuses.
     kind = next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), str)
     return None if value is None else kind(value)
+
+
+def flat_options(options: Any) -> dict[str, Any]:
+    """Returns all options of a dataclass as plain values: full name → value; empty sections have none."""
+    return dict(_flat(to_plain(options), ""))
+
+
+def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(item, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
 
 
 def from_plain(schema: type[C], values: Any, key: str = "") -> C:

@@ -28,6 +28,7 @@ from nmt.options.messages import first_line
 
 _FUNCTION = re.compile(r"(range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
 """Sweeps in the function syntax of Hydra's grammar."""
+_WORD = re.compile("(?!(null|true|false|nan|inf)$)[A-Za-z_]+", re.IGNORECASE)
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 # A whole value, or an element of a list or mapping. Digits inside a longer word are not a number.
 _LONG_NUMBER = re.compile(rf"(?<![^=,\[{{(:\s])[-+]?\d[\d_]{{{LONGEST_NUMBER},}}(?![^,\]}})\s])")
@@ -87,6 +88,34 @@ def named_sections(schema: type[Any]) -> list[str]:
 def quoted(text: str) -> str:
     """Returns `text` quoted for Hydra's grammar."""
     return QuotedString(text, Quote.single).with_quotes()
+
+
+def written(schema: type[Any], key: str, value: Any) -> str:
+    """Returns `key=value` as on a command line; `value` is as in a stored configuration.
+
+    The shell may need quotes around the whole.
+    """
+    option = text_option(schema, key)
+    if option is None:
+        return f"{key}={_in_grammar(value)}"
+    if value is None:
+        return f"{key}=null"
+    if isinstance(value, list):
+        plain = f"[{','.join(value)}]"
+        return f"{key}={plain if read_text(key, plain, option) == value else _in_grammar(value)}"
+    is_plain = not value.startswith("[") and read_text(key, value, option) == value
+    return f"{key}={value if is_plain else quoted(value)}"
+
+
+def _in_grammar(value: Any) -> str:
+    """Returns a value in Hydra's grammar."""
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{name}: {_in_grammar(item)}' for name, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_in_grammar, value))}]"
+    if isinstance(value, str):
+        return value if _WORD.fullmatch(value) else quoted(value)
+    return "null" if value is None else str(value).lower()
 
 
 def _read(schema: type[Any], text: str, sweep: bool) -> list[Setting]:

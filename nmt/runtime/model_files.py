@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-CONFIG, WEIGHTS, STATE = "config.yaml", "model.safetensors", "state.json"
+CONFIG, WEIGHTS, STATE, RESULTS = "config.yaml", "model.safetensors", "state.json", "results.json"
 EXPORT_REPORT = "export.json"
 """The file of an export with its format, and with the result of its comparison with the model."""
 PIECES = ("joint.spm", "source.spm")
@@ -18,7 +18,7 @@ PIECES = ("joint.spm", "source.spm")
 PIECE_LIST = "pieces.json"
 """The ids of the pieces of an imported model, next to its SentencePiece models."""
 BUNDLE_FILES = (
-    *(CONFIG, WEIGHTS, "results.json", "SHA256SUMS"),
+    *(CONFIG, WEIGHTS, RESULTS, "SHA256SUMS"),
     *("joint.spm", "source.spm", "target.spm", PIECE_LIST),
 )
 """All files of a model folder that nmt reads."""

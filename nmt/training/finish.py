@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from nmt import __version__
-from nmt.bundle import MOST_RESULTS, RESULTS, load_bundle, read_config, save_bundle
+from nmt.bundle import MOST_RESULTS, load_bundle, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
 from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
@@ -26,7 +26,7 @@ from nmt.evaluation.task import Task
 from nmt.model import Seq2Seq, put_on
 from nmt.runtime.files import parse_json, read_text, replaced
 from nmt.runtime.machine import available_cores, device_name
-from nmt.runtime.model_files import CONFIG
+from nmt.runtime.model_files import CONFIG, RESULTS
 from nmt.runtime.streams import log, progress
 from nmt.training.figures.validated import Criterion, criterion_for, criterion_sets
 from nmt.training.processes.ranks import Ranks

@@ -23,9 +23,8 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import NUM_SPECIAL, UNK_ID, Vocabulary
 from nmt.runtime.arrays import Array
 from nmt.runtime.files import make_folder, parse_json, read_text, replaced, written
+from nmt.runtime.run_files import RunFiles
 from nmt.runtime.streams import log, progress
-
-JSON_FILE, HTML_FILE = "data_report.json", "data_report.html"
 
 FORMAT = 3  # of the report; a report with another number is written again
 
@@ -76,16 +75,17 @@ def write_data_report(prepared: Prepared, folder: Path) -> None:
         UserError: the folder can't be written.
     """
     make_folder(folder)
-    if (folder / HTML_FILE).exists() and _is_current(folder / JSON_FILE, prepared.fingerprint):
+    files = RunFiles(folder)
+    if files.data_page.exists() and _is_current(files.data_report, prepared.fingerprint):
         return
     report = data_report(prepared)
-    with replaced(folder / HTML_FILE) as temporary:
+    with replaced(files.data_page) as temporary:
         temporary.write_text(page(report), encoding="utf-8", newline="\n")
-    with replaced(folder / JSON_FILE) as temporary:  # last, because it implies that both files exist
+    with replaced(files.data_report) as temporary:  # last, because it implies that both files exist
         temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for warning in report["warnings"][len(prepared.report.get("warnings", ())) :]:  # the others are logged
         log.warning("%s", warning)
-    log.info("data report: %s", folder / HTML_FILE)
+    log.info("data report: %s", files.data_page)
 
 
 def data_report(prepared: Prepared) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from queue import SimpleQueue
 from typing import Any
 
 from nmt.config import TrainConfig
+from nmt.config.storage import flat_options
 from nmt.runtime.files import make_folder, replaced
 from nmt.runtime.plugins import no_silent_exit
 from nmt.runtime.streams import log
 from nmt.training.loggers.base import LOGGERS, LoggedRun, Logger, Record, figures_of
-from nmt.training.state.run_folder import RunFolder, flat_options
+from nmt.training.state.run_folder import RunFolder
 
 _PATIENCE = 30.0  # seconds that the end of a session waits for its loggers
 

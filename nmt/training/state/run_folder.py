@@ -18,10 +18,9 @@ from nmt.bundle import MOST_RESULTS, checked_results, read_config
 from nmt.config import Extension, Normalization, Resume, TrainConfig
 from nmt.config.checks import shortened
 from nmt.config.data import SIDE_NORMALIZATION
-from nmt.config.storage import to_plain, to_yaml
+from nmt.config.storage import flat_options, to_yaml
 from nmt.errors import UserError
 from nmt.runtime.files import (
-    expanded,
     locked,
     make_folder,
     parse_json,
@@ -32,6 +31,7 @@ from nmt.runtime.files import (
 )
 from nmt.runtime.model_files import WEIGHTS
 from nmt.runtime.os_errors import file_error, reason_of, write_errors
+from nmt.runtime.run_files import RunFiles
 from nmt.runtime.streams import log, log_also_to
 from nmt.training.update.schedule import SCHEDULES
 
@@ -88,26 +88,8 @@ _MODELS = frozenset({"start_from", "data.tokenizer.path"})
 _HALF_RESIDUAL, _EXTEND = "training.half_residual", "data.tokenizer.extend"
 
 
-class RunFolder:
-    """The folder that holds all files of one run; `path` is `run_dir`."""
-
-    def __init__(self, path: Path) -> None:
-        path = expanded(path)
-        self.path = path
-        self.config = path / "config.yaml"
-        self.results = path / "results.json"
-        self.metrics = path / "metrics.jsonl"
-        self.finish = path / "finish"
-        self.log = path / "train.log"
-        self.tensorboard = path / "tensorboard"
-        self.profile = path / "profile"
-        self.checkpoints = path / "checkpoints"
-        self.model = path / "model"
-        self.stages = path / "stages"
-
-    def hypotheses(self, split: str) -> Path:
-        """Returns the file of the translations of `valid`, `test` or a set of these, such as `test.news`."""
-        return self.path / f"{split}.hypotheses.txt"
+class RunFolder(RunFiles):
+    """The folder that holds all files of one run."""
 
     def holds_checkpoints(self) -> bool:
         """Returns whether there is a checkpoint to resume from."""
@@ -347,11 +329,6 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
     return without_folders({key: value for key, value in options.items() if key not in free})
 
 
-def flat_options(config: TrainConfig) -> dict[str, Any]:
-    """Returns all options: full name → value."""
-    return dict(_flat(to_plain(config), ""))
-
-
 def without_folders(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns options as those of a run that was moved with its data: of each file the name alone.
 
@@ -411,14 +388,6 @@ def require_same(
         raise UserError(
             f"{where}: started with {words}. Give the same options to resume, or another run_dir.{note}"
         )
-
-
-def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _flat(item, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, value
 
 
 def _word(value: Any) -> str:

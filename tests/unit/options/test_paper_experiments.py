@@ -11,9 +11,9 @@ import pytest
 
 from nmt.config import TrainConfig
 from nmt.config.plain_yaml import parse_yaml
+from nmt.config.storage import flat_options
 from nmt.options.arguments import Arguments, configs_folder
 from nmt.options.compose import compose_jobs
-from nmt.training.state.run_folder import flat_options
 
 SYSTEMS = parse_yaml(Path(__file__).with_name("paper_experiments.yaml").read_text("utf-8"))
 
