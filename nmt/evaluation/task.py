@@ -21,6 +21,7 @@ from nmt.decoding.candidates import Utility
 from nmt.decoding.loading import LoadedModels, set_up
 from nmt.decoding.translation import log_numbers
 from nmt.errors import UserError
+from nmt.evaluation.analysis.model_signs import THRESHOLD, ModelFacts, token_scores, unaligned_shares
 from nmt.evaluation.analysis.result import analyse
 from nmt.evaluation.analysis.signs import Texts
 from nmt.evaluation.keys import TEXTS, as_option, check_keys
@@ -39,13 +40,14 @@ from nmt.evaluation.scores import (
     score_groups,
     warn_of_words,
 )
-from nmt.languages import country_warning, distance
+from nmt.languages import country_warning, distance, language_of
 from nmt.runtime.hub import pinned
 from nmt.runtime.streams import log, progress
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
     from nmt.data.corpora.held_out import HeldOut
+    from nmt.decoding.pairs import PairReader
     from nmt.decoding.translation import Translation
 
 
@@ -142,7 +144,7 @@ class Task:
         trials: number of trials of the test against a baseline; None: it is by bootstrap.
         source_lang: language of the sources; empty if unknown.
         analysed: whether the report has an analysis.
-        model_scores: the model's score of each hypothesis; empty if the hypotheses are given.
+        model: what the model says about the hypotheses, for the analysis; None if they are given.
         counts_of_words: how often each word of the sources occurs in the training text; None: unknown.
         sets: name → task of each named set of the data; `texts` and `references` have all their lines. Empty
             if there is one set.
@@ -160,7 +162,7 @@ class Task:
     trials: int | None = None
     source_lang: str = ""
     analysed: bool = False
-    model_scores: list[float] = field(default_factory=list)
+    model: ModelFacts | None = None
     counts_of_words: Mapping[str, int] | None = None
     sets: dict[str, Task] = field(default_factory=dict)
 
@@ -234,7 +236,7 @@ class Task:
             metrics,
             baseline=texts.get("baseline", ()),
             comparison=comparison,
-            model_scores=self.model_scores,
+            model=self.model,
             counts=self.counts_of_words,
             target_langs=self.target_langs,
             options=self.options,
@@ -342,10 +344,17 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
         for part in task.parts():
             utility = configured_utility(decoding, part.target_lang, config.evaluation)
-            translator, _ = loaded.readers(decoding, utility)
-            of_part = translator.translate(part.texts["source"], bar.update)
+            aligns = config.analysis and _can_align(part, bundles)
+            if aligns:
+                decoding = replace(decoding, alignment_threshold=THRESHOLD)
+            translator, reader = loaded.readers(decoding, utility)
+            of_part = translator.translate(part.texts["source"], bar.update, alignments=aligns)
             part.texts["hypotheses"] = [translation.hypotheses[0].text for translation in of_part]
-            part.model_scores = [translation.hypotheses[0].score for translation in of_part]
+            part.model = ModelFacts(
+                [translation.hypotheses[0].score for translation in of_part],
+                token_scores(of_part, decoding.length_penalty),
+                _unaligned(part, of_part, reader) if aligns else (),
+            )
             translations += of_part
     if cut := [translation for translation in translations if translation.truncated]:
         warn_of_cut_sources(len(cut), len(sources), cut[0].cut_to, cut[0].cut_by)
@@ -359,6 +368,26 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
     log_numbers([row for row, one in enumerate(translations, 1) if one.numbers], len(sources))
     task.details |= {"decoding": storage.to_plain(config.decoding), "precision": loaded.precision.name}
     return [translation.hypotheses[0].text for translation in translations]
+
+
+def _can_align(task: Task, bundles: Sequence[Bundle]) -> bool:
+    """Returns whether shares of unaligned words mean something: each model has chosen heads, and words."""
+    from nmt.decoding.alignment import AlignmentHeads  # imports torch
+
+    chosen = all(AlignmentHeads.from_results(bundle.results) is not None for bundle in bundles)
+    return chosen and all(language_of(code).has_spaces for code in (task.source_lang, task.target_lang))
+
+
+def _unaligned(
+    task: Task, translations: Sequence[Translation], reader: PairReader
+) -> list[list[float | None]]:
+    """Returns the shares of unaligned words; see `ModelFacts`."""
+    links = [translation.hypotheses[0].alignment for translation in translations]
+    shares = [unaligned_shares(task.texts["hypotheses"], links)]
+    for lines in [*filter(None, [task.texts.get("baseline")]), task.references[0]]:
+        links = reader.align([*zip(task.texts["source"], lines, strict=True)])
+        shares.append(unaligned_shares(lines, links))
+    return shares
 
 
 def warn_of_cut_sources(cut: int, total: int, limit: int, reason: str) -> None:

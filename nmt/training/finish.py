@@ -28,6 +28,8 @@ from nmt.runtime.files import parse_json, read_text, replaced
 from nmt.runtime.machine import available_cores, device_name
 from nmt.runtime.model_files import CONFIG, RESULTS
 from nmt.runtime.streams import log, progress
+from nmt.training.diagnosis import FinishedRun, diagnosis, diagnosis_text
+from nmt.training.figures.monitor import records_until
 from nmt.training.figures.validated import Criterion, criterion_for, criterion_sets
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import Selection, final_candidates, origin, select_best, table
@@ -35,7 +37,9 @@ from nmt.training.state.checkpoint import CheckpointFolder
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.state.warm_start import initial_model, new_model, start_folder, weights_fingerprint
+from nmt.training.text_evidence import text_evidence
 from nmt.training.trainer import open_checkpoints
+from nmt.training.update.schedule import SCHEDULES
 from nmt.training.validation import SharedSearcher, Validator, translated_sets
 
 
@@ -67,18 +71,20 @@ def finish(
 
     searcher = SharedSearcher([model], prepared.tokenizer, config.decoding.for_segments(), ranks)
     known = selection.best.hypotheses
-    results: dict[str, Any] = _scores(searcher, config, prepared, folder, ranks, valid=known)
+    results: dict[str, Any]
+    results, translations = _scores(searcher, config, prepared, folder, ranks, valid=known)
     if ranks.is_main:
         results["training"] = _facts(config, run, selection, model)
         results["data"] = prepared.report
         if (alignment := _alignment(searcher, model, prepared)) is not None:
             results["alignment"] = alignment
+        results["diagnosis"] = _diagnosis(config, prepared, folder, run, results, translations)
     if config.start_from is not None:
         if ranks.share(ranks.is_main and _start_is_unchanged(config, start)):
             decoding = config.decoding.for_segments()
             first = [initial_model(config, prepared)]
             before = SharedSearcher(first, prepared.tokenizer, decoding, ranks)
-            results["before"] = _scores(before, config, prepared, folder, ranks, name="before")
+            results["before"], _ = _scores(before, config, prepared, folder, ranks, name="before")
         else:
             log.warning(
                 "start_from=%s: the model is not there any more, or is another one, so the results have no "
@@ -90,6 +96,21 @@ def finish(
         save_bundle(folder.model, config, selection.weights, prepared.tokenizer, results)
         folder.write_results(results)
     return results
+
+
+def _diagnosis(
+    config: TrainConfig,
+    prepared: Prepared,
+    folder: RunFolder,
+    run: Progress,
+    results: Mapping[str, Any],
+    translations: Mapping[str, Sequence[str]],
+) -> list[dict[str, str]]:
+    """Returns the findings of the diagnosis."""
+    schedule = SCHEDULES[config.training.schedule.name]
+    flat_until = run.decays[0].begin if schedule.decays and run.decays else math.inf
+    records, texts = records_until(folder, run), text_evidence(prepared, translations)
+    return diagnosis(FinishedRun(config, records, results, texts, flat_until))
 
 
 def _start_is_unchanged(config: TrainConfig, start: str | None) -> bool:
@@ -205,6 +226,8 @@ def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder
         f"{training['minutes']:.1f} minutes ({training['target_tokens_per_second']:,.0f} a second)\n"
         f"model: {folder.model}"
     )
+    if findings := results.get("diagnosis"):
+        parts.append(f"\n{diagnosis_text(findings)}")
     return "\n".join(parts)
 
 
@@ -217,8 +240,10 @@ def _scores(
     *,
     name: str = "",
     valid: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Any]:
-    """Returns the scores of a model on the held-out texts, split → scores; writes its translations.
+) -> tuple[dict[str, Any], dict[str, Sequence[str]]]:
+    """Returns the scores of a model on the held-out texts, split → scores, and its translations.
+
+    The translations are by split, with the set after a dot. They are written to the run folder.
 
     All ranks translate. Only rank 0 scores and writes; the others return an empty result.
 
@@ -226,7 +251,9 @@ def _scores(
     translations of validation sets that the model has made already.
     """
     facts = TextFacts.of(config.data, {"data": prepared.report})
-    results, translator = {}, Translator(searcher, prepared.tokenizer, facts=facts)
+    results: dict[str, Any] = {}
+    translations: dict[str, Sequence[str]] = {}
+    translator = Translator(searcher, prepared.tokenizer, facts=facts)
     for split, sets, known in (("test", prepared.test, None), ("valid", prepared.valid, valid)):
         hypotheses: dict[str, Sequence[str]] = dict(known or {})
         if missing := {key: text for key, text in sets.items() if key not in hypotheses}:
@@ -237,12 +264,13 @@ def _scores(
         if not ranks.is_main or not sets:
             continue
         for key, text in hypotheses.items():
+            translations[f"{split}.{key}" if key else split] = text
             with replaced(folder.hypotheses(".".join(filter(None, (split, key, name))))) as temporary:
                 lines = "".join(f"{line}\n" for line in text)
                 temporary.write_text(lines, encoding="utf-8", newline="\n")
         reports = {key: _report(text, hypotheses[key], config) for key, text in sets.items()}
         results[split] = Report.of_sets(split, reports).results()
-    return results
+    return results, translations
 
 
 def _report(text: HeldOut, hypotheses: Sequence[str], config: TrainConfig) -> Report:

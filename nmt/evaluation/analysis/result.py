@@ -8,6 +8,7 @@ from typing import Any
 
 from nmt.config import EvaluationConfig
 from nmt.evaluation.analysis.bins import bins_of
+from nmt.evaluation.analysis.model_signs import ModelFacts
 from nmt.evaluation.analysis.segments import Calibration, Segment, chosen_segments, sentence_chrf
 from nmt.evaluation.analysis.signs import Count, Texts, counts_of
 from nmt.evaluation.metrics import Metric
@@ -91,7 +92,7 @@ def analyse(
     *,
     baseline: Sequence[str] = (),
     comparison: Comparison | None = None,
-    model_scores: Sequence[float] = (),
+    model: ModelFacts | None = None,
     counts: Mapping[str, int] | None = None,
     target_langs: Sequence[str] = (),
     options: EvaluationConfig | None = None,
@@ -104,7 +105,7 @@ def analyse(
         metrics: the metrics of the report.
         baseline: the lines of another system.
         comparison: with the baseline; its intervals are not computed again.
-        model_scores: the model's score of each hypothesis; empty if they are not known.
+        model: what the model says about the lines; None if the hypotheses were given.
         counts: see `bins_of`.
         target_langs: as for `score_groups`.
         options: as for `score_groups`.
@@ -132,9 +133,12 @@ def analyse(
             intervals[key] = difference.interval
         elif metric.left_out([hypotheses, *texts.references]) is None:
             intervals[key] = metric.interval(hypotheses, texts.references, texts.sources, RESAMPLES)
-    signs, *baseline_signs = (counts_of(texts, system) for system in systems)
+    model = model or ModelFacts()
+    signs, *baseline_signs = (
+        counts_of(texts, system, model.signs_of(number)) for number, system in enumerate(systems)
+    )
     chrf = [sentence_chrf(system, texts) for system in systems]
     worst, different = chosen_segments(texts, systems, chrf, signs)
-    calibration = Calibration.of(model_scores, chrf[0]) if model_scores else None
+    calibration = Calibration.of(model.scores, chrf[0], model.token_scores) if model.scores else None
     theirs = baseline_signs[0] if baseline_signs else {}
     return Analysis(intervals, partitions, signs, worst, chrf, theirs, different, calibration)

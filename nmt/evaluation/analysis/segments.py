@@ -87,7 +87,8 @@ class Calibration:
     Attributes:
         correlation: Spearman's rank correlation; None if all scores or all chrF are equal.
         bins: lowest and highest score, mean chrF and number of sentences, of equally many sentences each.
-        low: the sentences, from 0, whose score is an outlier: a hallucination may have one.
+        low: the sentences, from 0, whose log-probability per token is an outlier: a hallucination may have
+            one. That of a reference is no measure: a model finds its own translations more probable.
     """
 
     correlation: float | None
@@ -95,8 +96,10 @@ class Calibration:
     low: Sequence[int]
 
     @classmethod
-    def of(cls, scores: Sequence[float], chrf: Sequence[float]) -> Calibration:
-        """Compares the score of each sentence with its chrF."""
+    def of(
+        cls, scores: Sequence[float], chrf: Sequence[float], token_scores: Sequence[float | None]
+    ) -> Calibration:
+        """Compares the score of each sentence with its chrF, and its score per token with the others'."""
         try:
             ranked = correlation(_ranks(scores), _ranks(chrf))
         except StatisticsError:
@@ -107,9 +110,11 @@ class Calibration:
         bins = [
             (scores[part[0]], scores[part[-1]], fmean(chrf[row] for row in part), len(part)) for part in parts
         ]
-        middle = median(scores)
-        limit = middle - OUTLIER * median(abs(score - middle) for score in scores)
-        return cls(ranked, bins, [row for row, score in enumerate(scores) if score < limit])
+        known = [score for score in token_scores if score is not None]
+        middle = median(known) if known else 0.0
+        limit = middle - OUTLIER * median(abs(score - middle) for score in known or [0.0])
+        low = [row for row, score in enumerate(token_scores) if score is not None and score < limit]
+        return cls(ranked, bins, low)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the calibration for the JSON; lines count from 1."""

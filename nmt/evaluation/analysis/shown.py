@@ -10,6 +10,7 @@ from nmt.evaluation.scores import listed
 from nmt.evaluation.tables import Table, metric_digits, metric_name, shown_score
 
 _WORST = 5
+_LISTED = 10  # lines of a note
 
 
 def tables_of(analysis: Analysis, keys: Sequence[str]) -> Iterator[Table]:
@@ -29,6 +30,12 @@ def tables_of(analysis: Analysis, keys: Sequence[str]) -> Iterator[Table]:
         notes = []
         if calibration.correlation is not None:
             notes.append(f"Spearman's correlation, by sentence: {calibration.correlation:.2f}.")
+        if low := calibration.low:
+            lines = ", ".join(str(row + 1) for row in low[:_LISTED]) + (", ..." if len(low) > _LISTED else "")
+            notes.append(
+                f"Log-probability per token far below the others', as of hallucinations: {len(low)} "
+                f"sentence{'s' if len(low) > 1 else ''}, line{'s' if len(low) > 1 else ''} {lines}."
+            )
         yield Table(header, rows, notes)
     worst = [
         [f"  {segment.row + 1}: {segment.hypothesis}", shown_score("chrf", segment.chrf)]

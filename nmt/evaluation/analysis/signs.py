@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -170,13 +170,14 @@ class Sign:
 
     Attributes:
         words: what translations with the sign have.
-        find: returns which lines show it; the lines are translations, or one text of references.
+        find: returns which lines show it; the lines are translations, or one text of references. None: only
+            the model can say it; see `model_signs`.
         needs_sources: whether `find` reads the sources.
         excess: the smallest share of lines with the sign, beyond that of the references, that is a fault.
     """
 
     words: str
-    find: Callable[[Texts, Sequence[str]], Shown]
+    find: Callable[[Texts, Sequence[str]], Shown] | None
     needs_sources: bool = True
     excess: float = 0.01
 
@@ -190,6 +191,7 @@ SIGNS = {
     "numbers": Sign("lost or changed numbers", _numbers, excess=0.05),
     "strings": Sign("lost URLs, tags or variables", _strings, excess=0.05),
     "names": Sign("lost names", _names, excess=0.2),
+    "unaligned": Sign("words unrelated to the source", None),
 }
 """The signs by their names in the JSON. The references have all names, so more lines must lack one."""
 
@@ -215,9 +217,9 @@ class Count:
     is_fault: bool
 
     @classmethod
-    def of(cls, sign: Sign, texts: Texts, lines: Sequence[str]) -> Count:
-        """Counts a sign in translations."""
-        pairs = [*zip(sign.find(texts, lines), sign.find(texts, texts.references[0]), strict=True)]
+    def of(cls, sign: Sign, by_lines: Shown, by_references: Shown) -> Count:
+        """Counts a sign, given which translations and which first references show it."""
+        pairs = [*zip(by_lines, by_references, strict=True)]
         sentences = sum(ours is not None for ours, _ in pairs)
         rows = [row for row, (ours, theirs) in enumerate(pairs) if ours and not theirs]
         hypotheses, references = (sum(map(bool, shown)) for shown in zip(*pairs, strict=True))
@@ -238,10 +240,19 @@ class Count:
         }
 
 
-def counts_of(texts: Texts, lines: Sequence[str]) -> dict[str, Count]:
-    """Counts all signs in translations that at least one sentence can show."""
-    known = {name: sign for name, sign in SIGNS.items() if texts.sources or not sign.needs_sources}
-    counts = {name: Count.of(sign, texts, lines) for name, sign in known.items()}
+def counts_of(
+    texts: Texts, lines: Sequence[str], further: Mapping[str, tuple[Shown, Shown]] | None = None
+) -> dict[str, Count]:
+    """Counts all signs in translations that at least one sentence can show.
+
+    `further` has the translations and the references that show a sign which only the model can find.
+    """
+    shown = {
+        name: (sign.find(texts, lines), sign.find(texts, texts.references[0]))
+        for name, sign in SIGNS.items()
+        if sign.find is not None and (texts.sources or not sign.needs_sources)
+    }
+    counts = {name: Count.of(SIGNS[name], *both) for name, both in (shown | dict(further or {})).items()}
     return {name: count for name, count in counts.items() if count.sentences}
 
 

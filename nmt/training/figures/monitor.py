@@ -43,7 +43,7 @@ class Monitor:
 
     def _begin(self, run: Progress) -> None:
         folder = self._folder
-        records = _records_until(folder, run)
+        records = records_until(folder, run)
         self._loggers.begin(records)
         with replaced(folder.metrics) as temporary:
             temporary.write_text("".join(map(_line, records)), encoding="utf-8")
@@ -88,7 +88,7 @@ _SHOWN = {
 }
 
 
-def _records_until(folder: RunFolder, run: Progress) -> list[dict[str, Any]]:
+def records_until(folder: RunFolder, run: Progress) -> list[dict[str, Any]]:
     """Returns the records up to the progress `run`, without a validation that will be repeated."""
     try:
         with read_errors(folder.metrics):

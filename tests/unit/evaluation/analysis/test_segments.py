@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nmt.evaluation.analysis.model_signs import ModelFacts
 from nmt.evaluation.analysis.result import analyse
 from nmt.evaluation.analysis.segments import Calibration, chosen_segments, sentence_chrf
 from nmt.evaluation.analysis.signs import Texts, counts_of
@@ -36,18 +37,20 @@ SCORES = [-0.1 * row for row in range(19)] + [-9.0]
 
 
 def test_calibration() -> None:
-    found = Calibration.of(SCORES, [*range(20, 0, -1)])
+    found = Calibration.of(SCORES, [*range(20, 0, -1)], [None, *SCORES[1:]])
     assert found.correlation == pytest.approx(1.0)
     bins = [(round(low, 2), round(high, 2), chrf, number) for low, high, chrf, number in found.bins]
     assert bins == [(-9.0, -1.0, 5.5, 10), (-0.9, 0.0, 15.5, 10)]
     assert found.as_dict()["low_lines"] == [20]
-    assert Calibration.of(SCORES, [1.0] * 20).correlation is None
-    assert Calibration.of([-1.0, -1.0, -2.0], [3.0, 1.0, 2.0]).correlation == pytest.approx(0.0)
+    assert Calibration.of(SCORES, [1.0] * 20, []).correlation is None
+    assert Calibration.of([-1.0, -1.0, -2.0], [3.0, 1.0, 2.0], []).correlation == pytest.approx(0.0)
 
 
 def test_the_analysis_of_a_model_and_a_baseline() -> None:
     metrics = metrics_for("de", keys=["chrf"])
-    found = analyse(OURS, TEXTS, metrics, baseline=THEIRS, model_scores=[-0.1, -2.0, -3.0, -0.2]).as_dict()
+    found = analyse(
+        OURS, TEXTS, metrics, baseline=THEIRS, model=ModelFacts([-0.1, -2.0, -3.0, -0.2])
+    ).as_dict()
     assert found["sentence_chrf"][1][2:] == [100.0, 100.0]
     assert found["calibration"]["correlation"] == pytest.approx(0.9486833)
     assert [segment["line"] for segment in found["different"]] == [3, 1, 4]
