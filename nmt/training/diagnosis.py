@@ -1,6 +1,6 @@
 """The diagnosis of a finished run: what is wrong with it, by which evidence, and which option to change.
 
-A sound run has no findings. Each threshold has its reason beside it: a test, a source, or what sound and
+A sound run has no findings. Each threshold has its reason: a test, a source, or what sound and
 unsound runs showed: of Multi30k, LibreOffice's help, Tatoeba and Python's documentation, whole and in parts
 of 2,000 pairs.
 """
@@ -215,8 +215,8 @@ _DOUBLED = ("budget", "max_updates", "max_epochs", "max_minutes")
 def _unfinished(run: FinishedRun) -> Iterator[Finding]:
     """The criterion still rose when the training ended, or there were too few validations to know.
 
-    While the learning rate falls to its end, every training improves, so that part is no evidence. If it
-    falls during the whole training, there is none.
+    While the learning rate falls to its end, every training improves, so that part does not count. If it
+    falls during the whole training, nothing counts.
     """
     options, quality = run.config.training, run.quality()
     if len(quality) < _LEAST:

@@ -88,7 +88,7 @@ class Calibration:
         correlation: Spearman's rank correlation; None if all scores or all chrF are equal.
         bins: lowest and highest score, mean chrF and number of sentences, of equally many sentences each.
         low: the sentences, from 0, whose log-probability per token is an outlier: a hallucination may have
-            one. That of a reference is no measure: a model finds its own translations more probable.
+            one. It is not compared with the references: a model finds its own translations more probable.
     """
 
     correlation: float | None
