@@ -7,6 +7,7 @@
   nmt-eval "model_dir=[DIR,DIR]"                          an ensemble of models
   nmt-eval hypotheses=FILE references=FILE target_lang=de existing translations
   nmt-eval hypotheses=FILE "references=[FILE,FILE]"       several references of each sentence
+  nmt-eval runs/*                                         run folders: a table of all runs
   nmt-eval model_dir=DIR source=FILE references=FILE score=true > scores
                                                           the probabilities of given translations
 
@@ -15,6 +16,9 @@ randomisation). groups=FILE adds a row for each label.
 json=FILE writes the report, table=FILE.md or FILE.tex its tables, output=FILE the translations.
 evaluation.metrics=[bleu,chrfpp] selects metrics. analysis=true adds intervals, scores by properties of the
 sources, and signs of faults such as loops and lost numbers.
+
+Run folders are compared with the first one: options that differ, recorded scores, and significant
+differences of their translations. Nothing is translated. Folders without a finished run are left out.
 
 score=true translates nothing. It writes a line for each pair of source and reference: the log-probability
 of the reference (natural logarithm, its end included), its number of tokens, and the log-probability per
@@ -31,8 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from nmt.cli.app import put, run
-from nmt.config import EvalConfig
+from nmt.config import EvalConfig, Significance, folders
 from nmt.evaluation.forced import score_references
+from nmt.evaluation.keys import check_runs
+from nmt.evaluation.scores import TRIALS
 from nmt.evaluation.task import evaluate as evaluated
 from nmt.runtime.files import written
 from nmt.runtime.streams import log
@@ -47,6 +53,9 @@ def evaluate(config: EvalConfig) -> None:
     if config.score:
         _score(config)
         return
+    if config.runs is not None:
+        _compare(config)
+        return
     report = evaluated(config)
     try:
         put(report.table())  # first: a file that can't be written must not lose the scores
@@ -57,6 +66,26 @@ def evaluate(config: EvalConfig) -> None:
             _write_json(config.json, report.as_dict())
         if config.table is not None:
             _write(config.table, report.rendered(config.table))
+
+
+def _compare(config: EvalConfig) -> None:
+    from nmt.reports.comparison import compare_runs  # imports torch
+
+    check_runs(config)
+    compared = compare_runs(
+        folders("runs", config.runs),
+        config.evaluation,
+        split=config.split,
+        set_name=config.set,
+        trials=TRIALS if config.significance is Significance.randomisation else None,
+    )
+    try:
+        put(compared.plain())
+    finally:
+        if config.json is not None:
+            _write_json(config.json, compared.as_dict())
+        if config.table is not None:
+            _write(config.table, compared.rendered(config.table))
 
 
 def _score(config: EvalConfig) -> None:

@@ -263,6 +263,9 @@ class Significance(Enum):
 class EvalConfig(Section):
     """Options of `nmt-eval`: a model and a test set, or a file of hypotheses and its references."""
 
+    runs: Any = path_field("folder", None, several=True)
+    """Run folders to compare, a list. Folders that are given as words, such as `runs/*`, are added to it.
+    Nothing is translated: the folders have the translations and the scores."""
     model_dir: Any = path_field("folder", None, several=True)
     """Model folder, run folder, checkpoint or `hf://OWNER/NAME`; a list, `[DIR,DIR]`, is an ensemble. It is
     scored on the data of the (first) model unless `source` and `references`, or `data`, are given."""
@@ -320,6 +323,7 @@ class EvalConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        folders("runs", self.runs)
         folders("model_dir", self.model_dir)
         folders("references", self.references, "file")
         for key in ("source_lang", "target_lang"):

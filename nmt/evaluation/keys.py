@@ -31,6 +31,8 @@ def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
     hypotheses = as_option("hypotheses", config.hypotheses)
     if config.score:
         _check_forced(config)
+    if config.runs is not None:
+        raise UserError("runs: only the command nmt-eval compares runs. Leave it out.")
     if not keys & {"model_dir", "hypotheses"}:
         raise UserError("nothing to score. Give model_dir=DIR, or hypotheses=FILE and references=FILE.")
     if {"model_dir", "hypotheses"} <= keys:
@@ -58,11 +60,32 @@ def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
         )
     if config.significance is not Significance.bootstrap and "baseline" not in keys:
         raise UserError(f"significance={config.significance.name}: baseline=FILE is missing.")
-    if config.split not in ("valid", "test"):
-        raise UserError(f"split={config.split}: must be valid or test.")
+    _check_split(config)
     if config.precision not in Precision.__members__:
         raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}.")
     _check_outputs(config)
+
+
+def check_runs(config: EvalConfig) -> None:
+    """Checks the options of a comparison of runs.
+
+    Raises:
+        UserError: an option has no meaning there or has a wrong value, or an output can't be written.
+    """
+    keys = "model_dir", "data", "output", "score", "analysis", "source_lang", "target_lang"
+    for key in (*TEXTS, *keys):
+        if (value := getattr(config, key)) not in (None, False):
+            raise UserError(
+                f"{as_option(key, value)}: has no meaning for run folders, which have their translations and "
+                "scores. Leave one of them out."
+            )
+    _check_split(config)
+    _check_outputs(config)
+
+
+def _check_split(config: EvalConfig) -> None:
+    if config.split not in ("valid", "test"):
+        raise UserError(f"split={config.split}: must be valid or test.")
 
 
 def _check_forced(config: EvalConfig) -> None:

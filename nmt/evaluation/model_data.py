@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from nmt.config import DataConfig, EvalConfig, PairsConfig, SplitConfig, TaggedConfig
+from nmt.config import DataConfig, EvalConfig, PairsConfig, SplitConfig, TaggedConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.evaluation.analysis.bins import words_of
 from nmt.runtime.streams import log, progress
@@ -20,8 +21,28 @@ if TYPE_CHECKING:
     from nmt.data.corpora.held_out import HeldOut
 
 
-def read_data(config: EvalConfig, bundle: Bundle) -> dict[str, HeldOut]:
+class Trained(Protocol):
+    """A model or a run, whose data can be read again."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+
+    @property
+    def config(self) -> TrainConfig:
+        """The options of the training."""
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """The content of `results.json`."""
+
+
+def read_data(
+    config: EvalConfig, bundle: Trained, symbols: Collection[str] | None = None
+) -> dict[str, HeldOut]:
     """Returns the text of `config.split` of `config.data` or, without these, of the data of the model.
+
+    `symbols` are the tags that the model knows; None: they do not matter.
 
     Returns:
         Name → text of each set; the name of a single set without a name is empty.
@@ -45,15 +66,22 @@ def read_data(config: EvalConfig, bundle: Bundle) -> dict[str, HeldOut]:
         sets = {config.set: sets[config.set]}
     facts = bundle.results.get("data", {}).get(config.split, {})
     recorded = facts.get("sets", {}) if split.sets else {"": facts}
-    return {
+    texts = {
         name: _read_set(config, bundle, whose, options, recorded.get(name, {}))
         for name, options in sets.items()
     }
+    for name, text in texts.items():
+        if symbols is not None and text.tag is not None and text.tag not in symbols:
+            known = ", ".join(symbols) or "none at all"
+            raise UserError(
+                f"{sets[name][2]}.tag={text.tag}: the model in {bundle.folder} knows these tags: {known}"
+            )
+    return texts
 
 
 def _read_set(
     config: EvalConfig,
-    bundle: Bundle,
+    bundle: Trained,
     whose: str,
     options: tuple[TaggedConfig, DataConfig, str],
     recorded: Mapping[str, Any],
@@ -85,9 +113,6 @@ def _read_set(
             "folder. The score can't be compared with that of the run.",
             key,
         )
-    if held_out.tag is not None and held_out.tag not in bundle.tokenizer.source_symbols:
-        known = ", ".join(bundle.tokenizer.source_symbols) or "none at all"
-        raise UserError(f"{key}.tag={held_out.tag}: the model in {bundle.folder} knows these tags: {known}")
     return held_out
 
 

@@ -156,19 +156,16 @@ class Report:
         ]
 
     def _explanation(self) -> str:
-        notes = _directions(self.scores.values)
+        notes = directions(self.scores.values)
         if self.before:
             notes += " before: the model in start_from."
         for key, value in self.scores.values.items():
             if value is None and key in METRICS and METRICS[key].limit:
                 notes += f" {metric_name(key)} is omitted: {METRICS[key].limit}."
         if self.comparison:
-            test = f"paired bootstrap resampling ({self.comparison.resamples} resamples,"
-            if self.comparison.trials is not None:
-                test = f"approximate randomisation ({self.comparison.trials} trials,"
             notes += (
                 " The p-value is the probability of such a difference between two equally good systems,"
-                f" by {test} seed {self.comparison.seed})."
+                f" by {test_in_words(self.comparison)}."
             )
             if self.scores.sentences < FEW:
                 notes += f" With fewer than {FEW} sentences it is not reliable."
@@ -191,7 +188,15 @@ class Report:
                     yield signature, ", ".join(filter(None, (name, _shown_label(label))))
 
 
-def _directions(keys: Iterable[str]) -> str:
+def test_in_words(comparison: Comparison) -> str:
+    """Returns the test of a comparison, with its number of resamples or trials and its seed."""
+    if comparison.trials is not None:
+        return f"approximate randomisation ({comparison.trials} trials, seed {comparison.seed})"
+    return f"paired bootstrap resampling ({comparison.resamples} resamples, seed {comparison.seed})"
+
+
+def directions(keys: Iterable[str]) -> str:
+    """Returns a sentence that says in which metrics higher scores are better, and in which lower ones."""
     known = [METRICS[key] for key in keys if key in METRICS]
     higher = [metric.name for metric in known if metric.higher_is_better]
     lower = [metric.name for metric in known if not metric.higher_is_better]

@@ -40,8 +40,11 @@ class Table:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
 
-    def lines(self) -> Iterator[str]:
-        """Yields the header and the rows as lines; labels that are too long are cut to a width of 80."""
+    def lines(self, width: int = WIDTH) -> Iterator[str]:
+        """Yields the header and the rows as lines; labels that do not fit into a width are cut.
+
+        Headings are not cut.
+        """
         cells = [[visible(cell) for cell in row] for row in (self.header, *self.rows)]
         columns = [[row[place] for row in cells if len(row) > 1] for place in range(1, len(self.header))]
         widths = [
@@ -49,9 +52,9 @@ class Table:
             for place, column in enumerate(columns)
         ]
         label_width = max(_LABEL, *(len(row[0]) + 2 for row in cells))
-        label_width = min(label_width, max(WIDTH - sum(widths), _LABELS))
+        label_width = min(label_width, max(width - sum(widths), _LABELS))
         for label, *numbers in cells:
-            if len(label) > label_width:
+            if numbers and len(label) > label_width:
                 label = label[: label_width - 3] + "..."
             padded = (f"{number:>{width}}" for number, width in zip(numbers, widths, strict=False))
             yield f"{label:<{label_width}}{''.join(padded)}".rstrip()

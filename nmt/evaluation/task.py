@@ -298,7 +298,8 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
     data = config.data or trained_on
     scored_on, pairs = _title_files("references", config), [(data.source_lang, data.target_lang)]
     if not task.references:
-        sets, key = read_data(config, bundle), f"data.{config.split}"
+        sets = read_data(config, bundle, bundle.tokenizer.source_symbols)
+        key = f"data.{config.split}"
         if "" in sets or config.set is not None:
             ((name, text),) = sets.items()
             task.add_held_out(text, f"{key}.sets.{name}" if name else key)

@@ -230,7 +230,8 @@ def _pairs(config: ExportConfig | ImportConfig, bundle: Bundle | None = None) ->
     if bundle is None or isinstance(config, ImportConfig):
         return bundled_pairs()
     try:
-        sets = read_data(EvalConfig(model_dir=config.model_dir, split="valid"), bundle).values()
+        valid = EvalConfig(model_dir=config.model_dir, split="valid")
+        sets = read_data(valid, bundle, bundle.tokenizer.source_symbols).values()
     except UserError as error:
         log.warning(
             "The validation data of the model can't be read (%s) The comparison uses the bundled sentences.",

@@ -75,7 +75,9 @@ def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) ->
         UserError: a flag is unknown or has no value, or a word can't be an option.
     """
     overrides: list[str] = []
+    paths: list[str] = []
     flags: dict[str, Any] = {}
+    takes_paths = schema is not None and "runs" in schema_keys(schema)
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
@@ -94,10 +96,21 @@ def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) ->
         elif argument.startswith("-"):
             given = value if equals else rest[0] if rest and rest[0][:1] != "-" else None
             raise UserError(_unknown_flag(name, given, schema))
+        elif takes_paths and not equals and os.path.exists(argument):
+            paths.append(argument)
         else:
             require_option(argument)
             overrides.append(argument)
+    if any(map(os.path.isdir, paths)):  # the other files of a pattern are left out with a note
+        overrides.append(f"runs=[{','.join(map(_quoted, paths))}]")
+    elif paths:
+        require_option(paths[0])
     return Arguments(tuple(overrides), **flags)
+
+
+def _quoted(text: str) -> str:
+    """Returns text in single quotes for Hydra's grammar; a backslash is an escape only before a quote."""
+    return "'" + re.sub(r"(\\+)(?='|\Z)", r"\1\1", text).replace("'", "\\'") + "'"
 
 
 def _unknown_flag(name: str, value: str | None, schema: type[Any] | None) -> str:

@@ -57,6 +57,11 @@ class RunRecord:
         )
 
     @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.files.path
+
+    @property
     def changed(self) -> dict[str, Any]:
         """The options that differ from the defaults of `nmt-train`: full name → value.
 

@@ -12,7 +12,7 @@ import ast
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,11 @@ def bins() -> list[Bin]:
 
 def overrides_of(name: str, words: Sequence[str]) -> list[dict[str, str]]:
     """Key → value of a command, or of some jobs of a sweep; `...` stands for whatever else it needs."""
+    folders = name == "eval" and [word for word in words if word.startswith("runs/")]  # there are none here
+    words = [word for word in words if not folders or word not in folders]
     arguments = read_arguments([word for word in words if word != ELLIPSIS], SCHEMAS[name])
+    if folders:
+        arguments = replace(arguments, overrides=(*arguments.overrides, f"runs=[{','.join(folders)}]"))
     if arguments.help or arguments.version or arguments.completion:
         return []
     given = {key: value for key, _, value in (word.partition("=") for word in arguments.overrides)}

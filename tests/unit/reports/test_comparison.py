@@ -1,0 +1,183 @@
+"""The comparison of runs: a literal table, sacreBLEU's own figures, and runs that can't be compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from nmt.cli.evaluate import evaluate
+from nmt.config import EvalConfig, TrainConfig
+from nmt.config.storage import to_yaml
+from nmt.data.corpora.text import file_facts
+from nmt.errors import UserError
+from nmt.options.arguments import Arguments, read_arguments
+from nmt.options.compose import compose_jobs
+from nmt.reports.comparison import compare_runs, criterion_value
+
+REFERENCES = [f"the {a} cat sees {b} small dogs near the old house" for a in "abcdefghij" for b in "xyz"]
+BETTER = [line.replace("small", "little") if n % 5 == 0 else line for n, line in enumerate(REFERENCES)]
+WORSE = [line.replace("old house", "new barn") if n % 2 else line for n, line in enumerate(REFERENCES)]
+TABLE = """\
+2 runs, scored on test
+
+run                                  BLEU  minutes  updates  target tokens  parameters
+first                         94.33 ±3.82      2.5    1,200         34,567       9,876
+  seed=1 model.norm=post
+second                      89.32 ±3.56 *      2.5    1,200         34,567       9,876
+  seed=2 model.norm=pre
+
+Higher BLEU is better.
+±: 95% interval. *: differs from first, p < 0.05 by paired bootstrap resampling (1000 resamples,
+seed 12345).
+With fewer than 100 sentences, intervals and p-values are not reliable.
+Best BLEU on the validation set: second.
+"""
+
+
+def write_run(folder: Path, hypotheses: list[str], *words: str, criterion: float = 1.0) -> Path:
+    """Writes the files of a finished run, which was scored on `folder/../test.de`."""
+    sides = {}
+    for side, lines in (("source", ["-"] * len(REFERENCES)), ("target", REFERENCES)):
+        path = folder.parent / f"test.{side}"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        sides[side] = [file_facts(path)]
+    files = [f"data.test.{side}={folder.parent}/test.{side}" for side in sides]
+    languages = "data=local", "data.source_lang=en", "data.target_lang=xx", "recipe=none"
+    (config,) = compose_jobs(TrainConfig, "train", Arguments((*languages, *files, *words)))
+    bleu = BLEU()
+    value = bleu.corpus_score(hypotheses, [REFERENCES]).score
+    results = {
+        "test": {"bleu": value, "signatures": {"bleu": bleu.get_signature().format()}, "sentences": 30},
+        "training": {
+            **{"minutes": 2.5, "updates": 1200, "target_tokens": 34567, "parameters": 9876},
+            "delivered": "last",
+            "candidates": [{"name": "best", "bleu": 99.0}, {"name": "last", "bleu": criterion, "loss": 2.0}],
+        },
+        "data": {"test": {"corpus": "c", "sentences": 30, "tag": None, **sides}, "valid": {"sentences": 3}},
+    }
+    folder.mkdir()
+    (folder / "config.yaml").write_text(to_yaml(config))
+    (folder / "results.json").write_text(json.dumps(results))
+    (folder / "test.hypotheses.txt").write_text("".join(f"{line}\n" for line in hypotheses))
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    first = write_run(tmp_path / "first", BETTER, "seed=1", "run_dir=a", "model.norm=post")
+    return [
+        first,
+        write_run(tmp_path / "second", WORSE, "seed=2", "run_dir=b", "model.norm=pre", criterion=3.0),
+    ]
+
+
+def changed(folder: Path, **sections: object) -> None:
+    file = folder / "results.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | sections))
+
+
+def test_the_table_and_the_figures_of_sacrebleu(runs: list[Path]) -> None:
+    compared = compare_runs(runs)
+    assert compared.plain() == TABLE
+    systems = [("Baseline: a", BETTER), ("b", WORSE)]
+    _, figures = PairedTest(systems, {"BLEU": BLEU(references=[REFERENCES])}, None, "bs", 1000)()
+    ours, (first, second) = compared.as_dict()["runs"], figures["BLEU"]
+    assert (ours[0]["scores"]["bleu"], ours[0]["intervals"]["bleu"]) == (first.score, first.ci)
+    assert (ours[1]["scores"]["bleu"], ours[1]["intervals"]["bleu"]) == (second.score, second.ci)
+    assert ours[1]["comparison"]["bleu"]["p_value"] == second.p_value
+    assert ours[1]["options"] == ["seed=2", "model.norm=pre"] and compared.best == "second"
+    assert "| first | seed=1 model.norm=post | 94.33 ±3.82 |" in compared.rendered("x.md")
+    assert "second & seed=2 model.norm=pre & 89.32" in compared.rendered("x.tex").replace(r"\ ", "")
+
+
+def test_a_run_with_a_score_from_elsewhere_is_marked_and_not_compared(runs: list[Path]) -> None:
+    other = json.loads((runs[1] / "results.json").read_text())["data"]
+    other["test"]["target"][0]["sha256"] = "0" * 64
+    changed(runs[1], data=other)
+    compared = compare_runs(runs)
+    assert compared.runs[1].comparison is None and "89.32 †" in compared.plain()
+    notes = " ".join(compared.notes)
+    assert "second †: scored on another text than first, so they can't be compared." in notes
+    assert "No intervals and no test of differences: second: data.test.target=" in notes
+
+
+def test_other_signatures_are_not_compared(runs: list[Path]) -> None:
+    test = json.loads((runs[1] / "results.json").read_text())["test"]
+    changed(runs[1], test={**test, "signatures": {"bleu": "nrefs:1|tok:none"}})
+    compared = compare_runs(runs)
+    assert compared.runs[1].unlike == ["bleu"] and compared.runs[1].comparison is None
+    assert "BLEU can't be compared with that of first; the signatures are nrefs:1|tok:none" in str(
+        compared.notes
+    )
+
+
+def test_references_that_are_gone_leave_the_recorded_scores(runs: list[Path]) -> None:
+    (runs[0].parent / "test.target").unlink()
+    compared = compare_runs(runs)
+    assert [len(run.intervals) for run in compared.runs] == [0, 0]
+    assert "94.33 " in compared.plain() and "No intervals and no test of differences" in compared.plain()
+
+
+def test_translations_that_are_not_those_of_the_scores(runs: list[Path]) -> None:
+    (runs[1] / "test.hypotheses.txt").write_text("x\n" * 30)
+    assert "do not give the recorded score" in " ".join(compare_runs(runs).notes)
+    (runs[1] / "test.hypotheses.txt").write_text("x\n")
+    assert (
+        "second: no intervals, test.hypotheses.txt is missing or has other lines." in compare_runs(runs).notes
+    )
+
+
+def test_folders_that_are_left_out(runs: list[Path]) -> None:
+    begun, nothing = runs[0].parent / "begun", runs[0].parent / "nothing"
+    for folder in (begun, nothing):
+        folder.mkdir()
+    (begun / "config.yaml").write_bytes((runs[0] / "config.yaml").read_bytes())
+    compared = compare_runs([nothing, begun, runs[0], runs[0] / ".", runs[1]])
+    assert [run.name for run in compared.runs] == ["first", "second"]
+    assert compared.notes == [
+        "nothing: left out, not a run folder: it has no config.yaml. Check the name.",
+        "begun: left out, its training has not ended.",
+    ]
+    with_outcome = compare_runs([begun, *runs], outcomes={str(begun): "pruned after update 8"})
+    assert "(pruned after update 8)\n" in with_outcome.plain()
+    with pytest.raises(UserError, match="runs: no finished run with scores of test. begun: left out"):
+        compare_runs([begun])
+    with pytest.raises(UserError, match="no scores of valid.* Give other folders, or split=test.$"):
+        compare_runs(runs, split="valid")
+
+
+def test_the_criterion_is_that_of_the_delivered_candidate(runs: list[Path]) -> None:
+    record = compare_runs(runs).runs[0].record
+    assert criterion_value(record) == 1.0
+    record.config.training.criterion = "loss"
+    assert criterion_value(record) == 2.0
+
+
+def test_the_command(runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = runs[1].rename(tmp_path / "it's, [odd]")
+    (tmp_path / "notes.txt").touch()
+    words = [
+        str(runs[0]),
+        str(odd),
+        str(tmp_path / "notes.txt"),
+        f"json={tmp_path}/c.json",
+        f"table={tmp_path}/c.md",
+    ]
+    (config,) = compose_jobs(EvalConfig, "eval", read_arguments(words, EvalConfig))
+    assert config.runs == words[:3]
+    evaluate(config)
+    assert "it's, [odd]" in capsys.readouterr().out
+    assert [run["name"] for run in json.loads((tmp_path / "c.json").read_text())["runs"]] == [
+        "first",
+        odd.name,
+    ]
+    assert (tmp_path / "c.md").read_text().startswith("# 2 runs, scored on test\n")
+    config.model_dir = "m"
+    with pytest.raises(UserError, match="^model_dir=m: has no meaning for run folders"):
+        evaluate(config)
+    with pytest.raises(UserError, match="^.*notes.txt: options are written key=value"):
+        read_arguments(words[2:3], EvalConfig)
