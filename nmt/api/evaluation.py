@@ -96,7 +96,7 @@ def evaluate(
         if metrics is not None:
             chosen = [metrics] if isinstance(metrics, str) else list(metrics)
             config = replace(config, evaluation=replace(config.evaluation, metrics=chosen))
-        for key in ("output", "json", "table"):
+        for key in ("output", "json", "table", "report"):
             if getattr(config, key) is not None:
                 raise UserError(f"{key}: nmt.evaluate writes no files. Write its result yourself.")
         if config.score:

@@ -15,7 +15,8 @@ baseline=FILE adds a significance test against other translations (significance=
 randomisation). groups=FILE adds a row for each label.
 json=FILE writes the report, table=FILE.md or FILE.tex its tables, output=FILE the translations.
 evaluation.metrics=[bleu,chrfpp] selects metrics. analysis=true adds intervals, scores by properties of the
-sources, and signs of faults such as loops and lost numbers.
+sources, and signs of faults such as loops and lost numbers. report=FILE.html writes it as a page, with charts
+and single sentences.
 
 Run folders are compared with the first one: options that differ, recorded scores, and significant
 differences of their translations. Nothing is translated. Folders without a finished run are left out.
@@ -40,6 +41,7 @@ from nmt.evaluation.forced import score_references
 from nmt.evaluation.keys import check_runs
 from nmt.evaluation.scores import TRIALS
 from nmt.evaluation.task import evaluate as evaluated
+from nmt.reports.evaluation import evaluation_page
 from nmt.runtime.files import written
 from nmt.runtime.streams import log
 
@@ -66,6 +68,8 @@ def evaluate(config: EvalConfig) -> None:
             _write_json(config.json, report.as_dict())
         if config.table is not None:
             _write(config.table, report.rendered(config.table))
+        if config.report is not None:
+            _write(config.report, evaluation_page(report).html())
 
 
 def _compare(config: EvalConfig) -> None:

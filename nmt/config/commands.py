@@ -311,6 +311,8 @@ class EvalConfig(Section):
     """File for the report as JSON."""
     table: str | None = path_field("file", None)
     """File for the tables of the report: LaTeX if its name ends in `.tex`, Markdown if in `.md`."""
+    report: str | None = path_field("file", None)
+    """File for the report and its analysis as one HTML page, with charts and single sentences: `*.html`."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:1`, or `mps` (Apple; not tested). `auto`: a GPU if there is one."""
     precision: str = "fp32"
@@ -331,3 +333,10 @@ class EvalConfig(Section):
                 check_language(key, code)
         if self.table is not None and not self.table.endswith((".md", ".tex")):
             raise UserError(f"table={shortened(self.table)}: must end in .md (Markdown) or .tex (LaTeX).")
+        if self.report is not None and not self.report.endswith(".html"):
+            raise UserError(f"report={shortened(self.report)}: must end in .html.")
+
+    @property
+    def analysed(self) -> bool:
+        """Whether the report has an analysis."""
+        return self.analysis or self.report is not None

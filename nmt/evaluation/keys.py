@@ -42,7 +42,7 @@ def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
         )
     if "hypotheses" in keys:
         for key in ("source", "data", "output"):
-            if key in keys and not (key == "source" and (readers or config.analysis)):
+            if key in keys and not (key == "source" and (readers or config.analysed)):
                 raise UserError(f"{key}: requires model_dir=DIR; {hypotheses} is already translated.")
         if config.decoding != DecodingConfig():
             raise UserError(f"decoding: requires model_dir=DIR; {hypotheses} is already translated.")
@@ -90,7 +90,16 @@ def _check_split(config: EvalConfig) -> None:
 
 def _check_forced(config: EvalConfig) -> None:
     """Refuses options that have no meaning with `score=true`."""
-    for key in ("hypotheses", "baseline", "groups", "source_lang", "target_lang", "analysis", "table"):
+    for key in (
+        "hypotheses",
+        "baseline",
+        "groups",
+        "source_lang",
+        "target_lang",
+        "analysis",
+        "table",
+        "report",
+    ):
         if (value := getattr(config, key)) not in (None, False):
             raise UserError(
                 f"{as_option(key, value)}: has no meaning with score=true, which scores references with a "
@@ -116,7 +125,7 @@ def _check_outputs(config: EvalConfig) -> None:
         for key, value in texts.items()
         for path in expand(value, key, several=key == "references")
     }
-    for key in ("output", "json", "table"):
+    for key in ("output", "json", "table", "report"):
         value = getattr(config, key)
         if value is None:
             continue

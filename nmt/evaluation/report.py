@@ -106,13 +106,17 @@ class Report:
 
     def rendered(self, path: str) -> str:
         """Returns the report in LaTeX if the path ends in `.tex`, else in Markdown."""
-        scores, *others = self._tables()
+        return rendered(self.title, self._tables(), path)
+
+    def scores_table(self) -> Table:
+        """Returns the scores of sentences, sets and groups; explanation and signatures are notes."""
         notes = [*filter(None, [self._explanation()]), *self._signature_lines()]
-        return rendered(self.title, [replace(scores, notes=notes), *others], path)
+        header = ["", "sentences", *map(metric_name, self.scores.values)]
+        return Table(header, [*self._rows()], notes)
 
     def _tables(self) -> Iterator[Table]:
         """Yields the table of the scores, then those of the analysis of each set."""
-        yield Table(["", "sentences", *map(metric_name, self.scores.values)], [*self._rows()])
+        yield self.scores_table()
         for name, part in (self.sets or {"": self}).items():
             for table in tables_of(part.analysis, list(part.scores.values)) if part.analysis else ():
                 first, *numbers = table.header

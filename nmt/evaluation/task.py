@@ -79,7 +79,7 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
         part.check()
         warn_of_words("target_lang", part.target_lang, part.options.metrics)
     if bundles:
-        if config.analysis:
+        if config.analysed:
             counts = training_counts(bundles[0], [line for part in task.parts() for line in part.sources])
             for part in task.parts():
                 part.counts_of_words = counts
@@ -250,7 +250,7 @@ def read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]])
     Raises:
         UserError: a file can't be read.
     """
-    task = Task(target_lang=config.target_lang or "", options=config.evaluation, analysed=config.analysis)
+    task = Task(target_lang=config.target_lang or "", options=config.evaluation, analysed=config.analysed)
     task.source_lang = config.source_lang or ""
     if (warning := country_warning("target_lang", task.target_lang)) is not None:
         log.warning("%s", warning)

@@ -52,6 +52,9 @@ class Analysis:
         baseline_signs: the same of the baseline; empty if there is none.
         different: the sentences whose chrF differs most from the baseline's.
         calibration: how well the model's scores predict chrF; None if there are no scores.
+        examples: more sentences, with signs of faults.
+        length_ratio: characters of the hypotheses, divided by those of the first references.
+        source_lang, target_lang: codes of the languages; empty if unknown.
     """
 
     intervals: Mapping[str, float]
@@ -62,6 +65,10 @@ class Analysis:
     baseline_signs: Mapping[str, Count] = field(default_factory=dict)
     different: Sequence[Segment] = ()
     calibration: Calibration | None = None
+    examples: Sequence[Segment] = ()
+    length_ratio: float = 1.0
+    source_lang: str = ""
+    target_lang: str = ""
 
     @property
     def faults(self) -> list[str]:
@@ -75,11 +82,13 @@ class Analysis:
             signs[name]["baseline"] = count.as_dict()
         return {
             "intervals": dict(self.intervals),
+            "length_ratio": self.length_ratio,
             "partitions": {name: partition.as_dict() for name, partition in self.partitions.items()},
             "faults": self.faults,
             "signs": signs,
             "worst": [segment.as_dict() for segment in self.worst],
             "different": [segment.as_dict() for segment in self.different],
+            "examples": [segment.as_dict() for segment in self.examples],
             "calibration": self.calibration and self.calibration.as_dict(),
             "sentence_chrf": [[round(value, 2) for value in values] for values in self.sentence_chrf],
         }
@@ -138,7 +147,13 @@ def analyse(
         counts_of(texts, system, model.signs_of(number)) for number, system in enumerate(systems)
     )
     chrf = [sentence_chrf(system, texts) for system in systems]
-    worst, different = chosen_segments(texts, systems, chrf, signs)
+    worst, different, examples = chosen_segments(texts, systems, chrf, signs)
     calibration = Calibration.of(model.scores, chrf[0], model.token_scores) if model.scores else None
     theirs = baseline_signs[0] if baseline_signs else {}
-    return Analysis(intervals, partitions, signs, worst, chrf, theirs, different, calibration)
+    ours, reference = (sum(map(len, lines)) for lines in (hypotheses, texts.references[0]))
+    return Analysis(
+        *(intervals, partitions, signs, worst, chrf, theirs, different, calibration, examples),
+        length_ratio=ours / max(reference, 1),
+        source_lang=texts.source_lang,
+        target_lang=texts.target_lang,
+    )

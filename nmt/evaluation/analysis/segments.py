@@ -1,4 +1,4 @@
-"""Single sentences: those with the worst chrF, those that differ most from a baseline, and calibration."""
+"""Single sentences: the worst ones, those most unlike a baseline, some with signs of faults; calibration."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from nmt.evaluation.analysis.signs import OUTLIER, Count, Texts
 from nmt.evaluation.metrics import metrics_for
 
 _SHOWN = 10  # sentences of each list, and bins of calibration
+_EXAMPLES = 5  # sentences of each sign
 _LEAST = 10  # sentences of a bin
 
 
@@ -47,8 +48,10 @@ def chosen_segments(
     systems: Sequence[Sequence[str]],
     chrf: Sequence[Sequence[float]],
     signs: Mapping[str, Count],
-) -> tuple[list[Segment], list[Segment]]:
-    """Returns the sentences with the worst chrF, and those whose chrF differs most from the baseline's.
+) -> tuple[list[Segment], list[Segment], list[Segment]]:
+    """Returns the sentences with the worst chrF, those that differ most from the baseline, and examples.
+
+    The examples are the first sentences with each sign, without those of the other two lists.
 
     The root of the length of the reference is a weight, since single words have the lowest chrF.
 
@@ -70,7 +73,9 @@ def chosen_segments(
     worst = _largest(losses)
     rows = zip(*chrf, weights, strict=True) if len(chrf) > 1 else ()
     leads = [abs(ours - theirs) * weight for ours, theirs, weight in rows]
-    return [*map(segment, worst)], [*map(segment, _largest(leads))]
+    different = _largest(leads)
+    shown = {row for count in signs.values() for row in count.rows[:_EXAMPLES]} - {*worst, *different}
+    return [*map(segment, worst)], [*map(segment, different)], [*map(segment, sorted(shown))]
 
 
 def _largest(values: Sequence[float]) -> list[int]:

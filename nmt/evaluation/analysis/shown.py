@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nmt.evaluation.analysis.result import Analysis, Partition
+from nmt.evaluation.analysis.segments import Calibration
 from nmt.evaluation.analysis.signs import P_VALUE, SIGNS, Count
 from nmt.evaluation.scores import listed
 from nmt.evaluation.tables import Table, metric_digits, metric_name, shown_score
@@ -16,27 +17,13 @@ _LISTED = 10  # lines of a note
 def tables_of(analysis: Analysis, keys: Sequence[str]) -> Iterator[Table]:
     """Yields the tables of an analysis, with the metrics of these keys."""
     if analysis.partitions:
-        rows = [row for partition in analysis.partitions.values() for row in _rows_of(partition, keys)]
+        rows = [row for partition in analysis.partitions.values() for row in rows_of(partition, keys)]
         has_baseline = any(partition.baseline for partition in analysis.partitions.values())
         notes = ["In brackets: the difference from the baseline."] if has_baseline else []
         yield Table(["sources", "sentences", *map(metric_name, keys)], rows, notes)
-    yield _signs(analysis)
-    if (calibration := analysis.calibration) is not None:
-        header = ["score of the model", "sentences", metric_name("chrf")]
-        rows = [
-            [f"  {low:.2f} to {high:.2f}", str(number), shown_score("chrf", chrf)]
-            for low, high, chrf, number in calibration.bins
-        ]
-        notes = []
-        if calibration.correlation is not None:
-            notes.append(f"Spearman's correlation, by sentence: {calibration.correlation:.2f}.")
-        if low := calibration.low:
-            lines = ", ".join(str(row + 1) for row in low[:_LISTED]) + (", ..." if len(low) > _LISTED else "")
-            notes.append(
-                f"Log-probability per token far below the others', as of hallucinations: {len(low)} "
-                f"sentence{'s' if len(low) > 1 else ''}, line{'s' if len(low) > 1 else ''} {lines}."
-            )
-        yield Table(header, rows, notes)
+    yield signs_table(analysis)
+    if analysis.calibration is not None:
+        yield calibration_table(analysis.calibration)
     worst = [
         [f"  {segment.row + 1}: {segment.hypothesis}", shown_score("chrf", segment.chrf)]
         for segment in analysis.worst
@@ -45,7 +32,8 @@ def tables_of(analysis: Analysis, keys: Sequence[str]) -> Iterator[Table]:
         yield Table(["worst sentences, by line", metric_name("chrf")], worst[:_WORST])
 
 
-def _rows_of(partition: Partition, keys: Sequence[str]) -> Iterator[list[str]]:
+def rows_of(partition: Partition, keys: Sequence[str]) -> Iterator[list[str]]:
+    """Yields the title of a partition, then a row for each of its bins."""
     yield [partition.title]
     for label, scores in partition.scores.items():
         cells = [shown_score(key, scores.values.get(key)) for key in keys]
@@ -57,7 +45,8 @@ def _rows_of(partition: Partition, keys: Sequence[str]) -> Iterator[list[str]]:
         yield [f"  {label}", str(scores.sentences), *cells]
 
 
-def _signs(analysis: Analysis) -> Table:
+def signs_table(analysis: Analysis) -> Table:
+    """Returns the table of the signs that a hypothesis or a reference shows."""
     header = ["signs of faults", "sentences", "hypotheses", "references"]
     if analysis.baseline_signs:
         header.append("baseline")
@@ -72,14 +61,33 @@ def _signs(analysis: Analysis) -> Table:
         if analysis.baseline_signs:
             cells.append(_share(analysis.baseline_signs[name].hypotheses, count))
         rows.append([f"  {SIGNS[name].words}", str(count.sentences), *cells])
-    return Table(header, rows, [_words(analysis)])
+    return Table(header, rows, [words_of_faults(analysis)])
+
+
+def calibration_table(calibration: Calibration) -> Table:
+    """Returns the table of the mean chrF of sentences with similar scores of the model."""
+    rows = [
+        [f"  {low:.2f} to {high:.2f}", str(number), shown_score("chrf", chrf)]
+        for low, high, chrf, number in calibration.bins
+    ]
+    notes = []
+    if calibration.correlation is not None:
+        notes.append(f"Spearman's correlation, by sentence: {calibration.correlation:.2f}.")
+    if low := calibration.low:
+        lines = ", ".join(str(row + 1) for row in low[:_LISTED]) + (", ..." if len(low) > _LISTED else "")
+        notes.append(
+            f"Log-probability per token far below the others', as of hallucinations: {len(low)} "
+            f"sentence{'s' if len(low) > 1 else ''}, line{'s' if len(low) > 1 else ''} {lines}."
+        )
+    return Table(["score of the model", "sentences", metric_name("chrf")], rows, notes)
 
 
 def _share(number: int, count: Count) -> str:
     return f"{number} ({number / count.sentences:.1%})"
 
 
-def _words(analysis: Analysis) -> str:
+def words_of_faults(analysis: Analysis) -> str:
+    """Returns in words which faults were found; with a star for the table if there are some."""
     if not analysis.faults:
         return "No sign of faults is more frequent than in the references."
     found = listed([SIGNS[name].words for name in analysis.faults])

@@ -39,3 +39,29 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+// Sentences: those of a list, with a text, with the marks that are chosen.
+for (const part of document.querySelectorAll(".segments")) {
+  const [list, words, marks] = [".lists", ".words", ".marks"].map(name => part.querySelector(name));
+  const articles = [...part.querySelectorAll("article")];
+  const show = () => {
+    const text = words.value.toLocaleLowerCase();
+    for (const article of articles) {
+      const chosen = !list.value || article.dataset.lists.split(" ").includes(list.value);
+      article.hidden = !chosen || !article.textContent.toLocaleLowerCase().includes(text);
+    }
+    const number = articles.filter(article => !article.hidden).length;
+    part.querySelector("[role=status]").textContent = `${number} of ${articles.length} sentences shown`;
+  };
+  list.addEventListener("change", show);
+  words.addEventListener("input", show);
+  marks?.addEventListener("change", () => { part.dataset.marks = marks.value; });
+  addEventListener("hashchange", () => {
+    const target = document.getElementById(location.hash.slice(1));
+    if (!part.contains(target) || !target.hidden) return;
+    list.value = words.value = "";
+    show();
+    target.scrollIntoView();
+  });
+  part.querySelector(".controls").hidden = false;
+  show();
+}

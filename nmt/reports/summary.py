@@ -1,0 +1,144 @@
+"""The summary of an evaluation: plain sentences, and the figures of the tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nmt.evaluation.analysis.result import Analysis
+from nmt.evaluation.analysis.shown import words_of_faults
+from nmt.evaluation.metrics import METRICS, Difference
+from nmt.evaluation.report import Report
+from nmt.evaluation.scores import Comparison, listed
+from nmt.evaluation.tables import metric_digits, metric_name, shown_score
+
+LEVEL = 0.05
+"""p-values below it are called significant."""
+_LEAST = 30  # sentences of a bin that the summary names
+_LENGTH = 0.04  # change of length that it names
+
+
+def verdict(key: str, difference: Difference) -> str:
+    """Returns whether the hypotheses are `better` or `worse` than the baseline; empty: not significantly."""
+    if difference.p_value >= LEVEL or not difference.delta:
+        return ""
+    return "better" if (difference.delta > 0) == _higher_is_better(key) else "worse"
+
+
+def sentences_of(report: Report) -> list[str]:
+    """Returns the results of a report in plain sentences."""
+    if not report.sets:
+        return list(_sentences_of_set(report))
+    sentences = []
+    for key in [*report.scores.values][:1]:
+        values = {name: part.scores.values.get(key) for name, part in report.sets.items()}
+        known = {name: value for name, value in values.items() if value is not None}
+        if known:
+            worst = (min if _higher_is_better(key) else max)(known, key=lambda name: known[name])
+            sentences.append(
+                f"{metric_name(key)} is {shown_score(key, report.scores.values[key])} in the mean of "
+                f"{len(values)} sets, and worst on {worst}: {shown_score(key, known[worst])}."
+            )
+    for name, part in report.sets.items():
+        sentences += [f"{name}: {sentence}" for sentence in [*_sentences_of_set(part)][1:]]
+    return sentences
+
+
+def tiles_of(report: Report) -> list[tuple[str, str]]:
+    """Returns value and words of the figures of a report: the scores and the size of the text."""
+    tiles = []
+    analysis, tested = report.analysis, report.comparison.differences if report.comparison else {}
+    intervals = dict(analysis.intervals) if analysis else {}
+    intervals |= {key: difference.interval for key, difference in tested.items() if difference}
+    for key, value in report.scores.values.items():
+        words = metric_name(key) + ("" if _higher_is_better(key) else ", lower is better")
+        if key in intervals:
+            words += f"; ±{intervals[key]:.{metric_digits(key)}f} (95% interval)"
+        tiles.append((shown_score(key, value), words))
+    tiles.append((f"{report.scores.sentences:,}", "sentences" + (" of all sets" if report.sets else "")))
+    if analysis:
+        tiles.append(
+            (
+                f"{analysis.length_ratio:.1%}",
+                "length of the hypotheses in characters; 100%: that of the references",
+            )
+        )
+    return tiles
+
+
+def _higher_is_better(key: str) -> bool:
+    return key not in METRICS or METRICS[key].higher_is_better
+
+
+def _sentences_of_set(report: Report) -> Iterator[str]:
+    """Yields the verdict or the score first; then the bins, the length, and the faults."""
+    analysis, key = report.analysis, next(iter(report.scores.values))
+    if report.comparison:
+        yield " ".join(_verdicts(report.comparison))
+        if analysis:
+            yield _wins(analysis)
+    else:
+        interval = analysis.intervals.get(key) if analysis else None
+        value = shown_score(key, report.scores.values[key])
+        if interval is not None:
+            value += f" ±{interval:.{metric_digits(key)}f} (95% interval)"
+        yield f"{metric_name(key)} is {value} on {report.scores.sentences:,} sentences."
+    if analysis is None:
+        return
+    yield from _bins(analysis, key)
+    if abs(change := analysis.length_ratio - 1) > _LENGTH:
+        shorter = "shorter" if change < 0 else "longer"
+        why = ", which BLEU punishes by its brevity penalty" if change < 0 and key == "bleu" else ""
+        yield f"The hypotheses are {abs(change):.0%} {shorter} than the references{why}."
+    yield words_of_faults(analysis).removeprefix("* ")
+
+
+def _verdicts(comparison: Comparison) -> Iterator[str]:
+    results: dict[str, list[str]] = {"better": [], "worse": [], "": []}
+    for key, difference in comparison.differences.items():
+        if difference is not None:
+            figures = f"{difference.delta:+.{metric_digits(key)}f}, p = {difference.p_value:.3f}"
+            results[verdict(key, difference)].append(f"{metric_name(key)} ({figures})")
+    for result in ("better", "worse"):
+        if results[result]:
+            metrics = listed(results[result])
+            yield f"The hypotheses are significantly {result} than the baseline in {metrics}."
+    if results[""]:
+        yield f"No significant difference from the baseline in {listed(results[''])}."
+
+
+def _wins(analysis: Analysis) -> str:
+    pairs = [*zip(*analysis.sentence_chrf, strict=True)]
+    more, fewer = sum(ours > theirs for ours, theirs in pairs), sum(ours < theirs for ours, theirs in pairs)
+    equal = len(pairs) - more - fewer
+    return f"Their chrF2 is higher in {more:,} sentences, lower in {fewer:,} and equal in {equal:,}."
+
+
+def _bins(analysis: Analysis, key: str) -> Iterator[str]:
+    """Yields the bins with the largest and smallest lead over a baseline, and that with the worst score."""
+    sign, name = 1 if _higher_is_better(key) else -1, metric_name(key)
+    scores, leads = {}, {}
+    for partition in analysis.partitions.values():
+        for label, bin_scores in partition.scores.items():
+            value = bin_scores.values.get(key)
+            if value is None or bin_scores.sentences < _LEAST:
+                continue
+            place = f"“{partition.title}: {label}” ({bin_scores.sentences:,} sentences)"
+            scores[place] = value
+            theirs = partition.baseline[label].values.get(key) if label in partition.baseline else None
+            if theirs is not None:
+                leads[place] = value - theirs
+    if len(leads) > 1:
+        best, least = _extremes(leads, -sign), _extremes(leads, sign)
+        digits = metric_digits(key)
+        yield (
+            f"The difference in {name} is most favourable at {best}: {leads[best]:+.{digits}f}, and least "
+            f"at {least}: {leads[least]:+.{digits}f}."
+        )
+    if len(scores) > 1:
+        worst = _extremes(scores, sign)
+        yield f"{name} is worst at {worst}: {shown_score(key, scores[worst])}."
+
+
+def _extremes(values: dict[str, float], sign: int) -> str:
+    """Returns the name of the lowest value; of the highest if `sign` is -1."""
+    return min(values, key=lambda name: sign * values[name])
