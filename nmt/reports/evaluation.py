@@ -14,7 +14,7 @@ from nmt.evaluation.tables import Table, metric_digits, metric_name, shown_score
 from nmt.languages import language_of
 from nmt.reports.differences import missing, runs, words_of
 from nmt.reports.page import Page, Section
-from nmt.reports.summary import sentences_of, tiles_of, verdict
+from nmt.reports.summary import FEW, sentences_of, tiles_of, verdict
 from nmt.runtime.charts import grouped_bars, lines
 
 _WIDTH = 10  # of a bin of chrF
@@ -97,13 +97,15 @@ def _bins(analysis: Analysis, keys: Sequence[str]) -> dict[str, Any]:
 
 def _bins_of(title: str, partitions: Sequence[Partition], keys: Sequence[str]) -> dict[str, Any]:
     """Returns the chart and the table of partitions; the labels of several say of which they are."""
-    labels, rows = [], []
+    labels, rows, pale = [], [], []
     series: dict[str, list[float | None]] = {"s1": [], "s2": []}
     for partition in partitions:
         for label, (_, *cells) in zip(partition.scores, [*rows_of(partition, keys)][1:], strict=True):
             kinds = {"with": partition.title, "without": f"no {partition.title}"}
             labels.append(kinds.get(label, label.replace(" or more", "+")))
             rows.append([labels[-1], *cells])
+            if partition.scores[label].sentences < FEW:
+                pale.append(len(labels) - 1)
             series["s1"].append(partition.scores[label].values.get(keys[0]))
             if label in partition.baseline:
                 series["s2"].append(partition.baseline[label].values.get(keys[0]))
@@ -112,7 +114,8 @@ def _bins_of(title: str, partitions: Sequence[Partition], keys: Sequence[str]) -
     name = metric_name(keys[0])
     return {
         "title": f"{name} by {title}",
-        "chart": grouped_bars(labels, series, f"{name} by {title}. The table has the same figures."),
+        "chart": grouped_bars(labels, series, f"{name} by {title}. The table has the same figures.", pale),
+        "words": f"Pale: fewer than {FEW} sentences." if pale else "",
         "legend": SYSTEMS if "s2" in series else (),
         "table": Table([title, "sentences", *map(metric_name, keys)], rows),
     }
@@ -130,7 +133,7 @@ def _signs(analysis: Analysis, shown: dict[int, Segment]) -> dict[str, Any]:
 
 
 def _sentences(analysis: Analysis, shown: dict[int, Segment]) -> dict[str, Any]:
-    labels = [f"{low}-{low + _WIDTH - (low < 90)}" for low in range(0, 100, _WIDTH)]
+    labels = [*(f"{low}-{low + _WIDTH - 1}" for low in range(0, 90, _WIDTH)), "90+"]
     counts = {
         f"s{place}": [float(number) for number in _counts(chrf)]
         for place, chrf in enumerate(analysis.sentence_chrf, 1)

@@ -13,7 +13,8 @@ from nmt.evaluation.tables import metric_digits, metric_name, shown_score
 
 LEVEL = 0.05
 """p-values below it are called significant."""
-_LEAST = 30  # sentences of a bin that the summary names
+FEW = 30
+"""Bins with fewer sentences are pale in charts, and not named in the summary."""
 _LENGTH = 0.04  # change of length that it names
 
 
@@ -109,8 +110,8 @@ def _verdicts(comparison: Comparison) -> Iterator[str]:
 def _wins(analysis: Analysis) -> str:
     pairs = [*zip(*analysis.sentence_chrf, strict=True)]
     more, fewer = sum(ours > theirs for ours, theirs in pairs), sum(ours < theirs for ours, theirs in pairs)
-    equal = len(pairs) - more - fewer
-    return f"Their chrF2 is higher in {more:,} sentences, lower in {fewer:,} and equal in {equal:,}."
+    counts = f"{more:,} sentences, lower in {fewer:,} and equal in {len(pairs) - more - fewer:,}"
+    return f"The chrF2 of the hypotheses is higher in {counts}."
 
 
 def _bins(analysis: Analysis, key: str) -> Iterator[str]:
@@ -120,7 +121,7 @@ def _bins(analysis: Analysis, key: str) -> Iterator[str]:
     for partition in analysis.partitions.values():
         for label, bin_scores in partition.scores.items():
             value = bin_scores.values.get(key)
-            if value is None or bin_scores.sentences < _LEAST:
+            if value is None or bin_scores.sentences < FEW:
                 continue
             place = f"“{partition.title}: {label}” ({bin_scores.sentences:,} sentences)"
             scores[place] = value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -91,10 +91,16 @@ def histogram(
     )
 
 
-def grouped_bars(labels: Sequence[str], series: Mapping[str, Sequence[float | None]], label: str) -> Chart:
+def grouped_bars(
+    labels: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    label: str,
+    pale: Collection[int] = (),
+) -> Chart:
     """Lays out bars that begin at 0: for each label one bar of each series, CSS class → values.
 
-    A value of None has no bar. A tooltip is `label: value`.
+    A value of None has no bar. A tooltip is `label: value`. Bars of the labels at the places `pale` have that
+    class too.
     """
     known = [0.0, *(value for values in series.values() for value in values if value is not None)]
     low, high = min(known), max(*known, 1e-9)
@@ -107,7 +113,8 @@ def grouped_bars(labels: Sequence[str], series: Mapping[str, Sequence[float | No
             if value is not None:
                 x = Chart.left + (index + 0.5) * step + (place - len(series) / 2) * width
                 top, bottom = sorted((up(value), up(0)))
-                bars.append(Bar(name, x + 1, top, width - 2, bottom - top, f"{title}: {value:.4g}"))
+                kind = f"{name} pale" if index in pale else name
+                bars.append(Bar(kind, x + 1, top, width - 2, bottom - top, f"{title}: {value:.4g}"))
     return Chart(
         vertical_ticks=[Tick(up(value), short(value)) for value in round_ticks(low, high)],
         horizontal_ticks=[

@@ -115,7 +115,7 @@ def test_plain_sentences(page: tuple[Any, dict[str, Any]]) -> None:
         f"{chrf['p_value']:.3f}). No significant difference from the baseline in BLEU "
         f"({bleu['delta']:+.2f}, p = {bleu['p_value']:.3f})."
     )
-    assert said[1] == "Their chrF2 is higher in 58 sentences, lower in 2 and equal in 0."
+    assert said[1] == "The chrF2 of the hypotheses is higher in 58 sentences, lower in 2 and equal in 0."
     bins = report["analysis"]["partitions"]
     best, worst = bins["length"]["bins"]["11-15"], bins["questions"]["bins"]["without"]
     leads = [scores["chrf"] - scores["baseline"]["chrf"] for scores in (best, worst)]

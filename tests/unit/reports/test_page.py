@@ -34,8 +34,9 @@ def test_hostile_text_remains_text() -> None:
 
 
 def test_charts_are_inside_their_area() -> None:
-    bars = grouped_bars(["1-5", "6-10"], {"s1": [10, None], "s2": [-5, 20]}, "BLEU")
+    bars = grouped_bars(["1-5", "6-10"], {"s1": [10, None], "s2": [-5, 20]}, "BLEU", pale=[1])
     assert [bar.title for bar in bars.bars] == ["1-5: 10", "1-5: -5", "6-10: 20"]
+    assert [bar.name for bar in bars.bars] == ["s1", "s2", "s2 pale"]
     assert bars.bars[2].height == pytest.approx(4 * bars.bars[1].height)
     chart = lines({"s1": [(0, 3.5), (1000, 2.5)], "s2": [(500, 3.0)]}, "loss", markers=True)
     assert chart.curves[0].points == [(chart.left, chart.top), (chart.right, chart.bottom)]

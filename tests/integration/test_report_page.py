@@ -1,0 +1,115 @@
+"""The page of `nmt-eval report=FILE` in a headless Chromium: each control by mouse and keyboard; axe-core."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nmt
+from nmt.reports.evaluation import evaluation_page
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+AXE = Path(os.environ.get("NMT_AXE", "node_modules/axe-core/axe.min.js"))
+HOSTILE = "</script><script>document.title=1</script> \u202e" + "x" * 10_000
+SOURCES = ["Is it 15?", HOSTILE, *["We do not go home today because we have to work"] * 20]
+REFERENCES = ["هل هي 15؟", HOSTILE, *["لن نذهب اليوم إلى البيت لأن علينا أن نعمل"] * 20]
+LOOPING = ["هل هي؟", f"{HOSTILE} <b>", *["لن نذهب لن نذهب لن نذهب اليوم"] * 20]
+BASELINE = ["هل هي 15؟", "", *["لن نذهب إلى البيت"] * 20]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    from selenium.webdriver.chrome.service import Service
+
+    page = tmp_path_factory.mktemp("page") / "report.html"
+    report = nmt.evaluate(
+        LOOPING, REFERENCES, SOURCES, baseline=BASELINE, target_lang="ar",
+        overrides=["analysis=true", "source_lang=en"],
+    )  # fmt: skip
+    page.write_text(evaluation_page(report).html(), encoding="utf-8")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=500,900"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True},
+    )
+    driver.get(page.as_uri())
+    yield driver
+    driver.quit()
+
+
+def test_every_control(browser: Any) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    def find(name: str) -> Any:
+        return browser.find_element(By.CSS_SELECTOR, name)
+
+    def texts(name: str) -> list[str]:
+        return [part.text for part in browser.find_elements(By.CSS_SELECTOR, name)]
+
+    def shown() -> list[str]:
+        return [
+            article.get_attribute("id")
+            for article in browser.find_elements(By.CSS_SELECTOR, "article")
+            if article.is_displayed()
+        ]
+
+    assert "on" in browser.title and len(shown()) >= 12
+    browser.switch_to.active_element.send_keys(Keys.TAB)
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.switch_to.active_element.get_attribute("id") == "content"
+    ground = find("body").value_of_css_property("background-color")
+    find("#theme").click()
+    assert find("#theme").get_attribute("aria-pressed") == "true"
+    assert find("body").value_of_css_property("background-color") != ground
+    find("#theme").send_keys(Keys.SPACE)
+    assert find("body").value_of_css_property("background-color") == ground
+    column = "#bins .beside:first-of-type table tr > :nth-child(2)"
+    header = find(f"{column} button")
+    header.send_keys(Keys.ENTER)
+    assert texts(column)[1:] == ["20", "2"]
+    assert find("#bins th[aria-sort]").get_attribute("aria-sort") == "descending"
+    header.click()
+    assert texts(column)[1:] == ["2", "20"]
+    find(".lists").send_keys("loops")
+    loops = shown()
+    assert loops and "line-1" not in loops
+    assert find("[role=status]").text.startswith(f"{len(loops)} of ")
+    find(".words").send_keys("x" * 100)
+    assert shown() == []
+    link = find("#signs td a[href='#line-1']")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", link)
+    link.click()
+    assert "line-1" in shown() and find(".lists").get_attribute("value") == ""
+    mark = find("#line-1 .baseline mark.h")
+    plain = mark.value_of_css_property("text-decoration-line")
+    find(".marks").send_keys("the b")
+    assert (plain, mark.value_of_css_property("text-decoration-line")) == ("none", "underline")
+    assert find("#line-1 .reference dd").get_attribute("dir") == "auto"
+    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    assert "on" in browser.title
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="NMT_AXE does not name axe.min.js of the npm package axe-core")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Any, theme: str) -> None:
+    browser.execute_script(f"document.documentElement.dataset.theme = '{theme}';" + AXE.read_text("utf-8"))
+    found = browser.execute_async_script("axe.run().then(result => arguments[0](result.violations))")
+    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
