@@ -138,13 +138,13 @@ def _sentences(analysis: Analysis, shown: dict[int, Segment]) -> dict[str, Any]:
         f"s{place}": [float(number) for number in _counts(chrf)]
         for place, chrf in enumerate(analysis.sentence_chrf, 1)
     }
-    lists = {"worst": ("lowest chrF2", analysis.worst), "different": ("most different", analysis.different)}
-    chosen = {name: {segment.row for segment in segments} for name, (_, segments) in lists.items()}
-    for name in SIGNS:
-        chosen[name] = {row for row, segment in shown.items() if name in segment.signs}
-    words = {name: text for name, (text, _) in lists.items()} | {
-        key: sign.words for key, sign in SIGNS.items()
-    }
+    words = {"worst": "lowest chrF2", "different": "most different", "low": "low score of the model"}
+    words |= {name: sign.words for name, sign in SIGNS.items()}
+    chosen = {name: {row for row, one in shown.items() if name in one.signs} for name in words}
+    chosen["worst"] = {segment.row for segment in analysis.worst}
+    chosen["different"] = {segment.row for segment in analysis.different}
+    if analysis.calibration:
+        chosen["low"] = shown.keys() & analysis.calibration.low
     return {
         "chart": grouped_bars(labels, counts, "Number of sentences by chrF2"),
         "legend": SYSTEMS if len(counts) > 1 else (),

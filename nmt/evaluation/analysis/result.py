@@ -147,8 +147,9 @@ def analyse(
         counts_of(texts, system, model.signs_of(number)) for number, system in enumerate(systems)
     )
     chrf = [sentence_chrf(system, texts) for system in systems]
-    worst, different, examples = chosen_segments(texts, systems, chrf, signs)
     calibration = Calibration.of(model.scores, chrf[0], model.token_scores) if model.scores else None
+    low = calibration.low if calibration else ()
+    worst, different, examples = chosen_segments(texts, systems, chrf, signs, low)
     theirs = baseline_signs[0] if baseline_signs else {}
     ours, reference = (sum(map(len, lines)) for lines in (hypotheses, texts.references[0]))
     return Analysis(

@@ -48,10 +48,11 @@ def chosen_segments(
     systems: Sequence[Sequence[str]],
     chrf: Sequence[Sequence[float]],
     signs: Mapping[str, Count],
+    low: Sequence[int] = (),
 ) -> tuple[list[Segment], list[Segment], list[Segment]]:
     """Returns the sentences with the worst chrF, those that differ most from the baseline, and examples.
 
-    The examples are the first sentences with each sign, without those of the other two lists.
+    The examples are the first sentences with each sign and of `low`, without those of the other two lists.
 
     The root of the length of the reference is a weight, since single words have the lowest chrF.
 
@@ -60,6 +61,7 @@ def chosen_segments(
         systems: the hypotheses, and the lines of the baseline if there is one.
         chrf: the chrF of each line of each system.
         signs: those of the hypotheses.
+        low: sentences with a low score of the model.
     """
 
     def segment(row: int) -> Segment:
@@ -74,7 +76,8 @@ def chosen_segments(
     rows = zip(*chrf, weights, strict=True) if len(chrf) > 1 else ()
     leads = [abs(ours - theirs) * weight for ours, theirs, weight in rows]
     different = _largest(leads)
-    shown = {row for count in signs.values() for row in count.rows[:_EXAMPLES]} - {*worst, *different}
+    lists = [low, *(count.rows for count in signs.values())]
+    shown = {row for rows in lists for row in rows[:_EXAMPLES]} - {*worst, *different}
     return [*map(segment, worst)], [*map(segment, different)], [*map(segment, sorted(shown))]
 
 

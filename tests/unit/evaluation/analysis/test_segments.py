@@ -19,7 +19,10 @@ THEIRS = ["das Haus", "no", "eine sehr lange Reise nach Hamburg", "der Hund schl
 def test_worst_and_most_different_sentences() -> None:
     chrf = [sentence_chrf(system, TEXTS) for system in (OURS, THEIRS)]
     assert [round(value, 1) for value in chrf[0]] == [100.0, 0.0, 0.0, 93.4]
-    worst, different = chosen_segments(TEXTS, [OURS, THEIRS], chrf, counts_of(TEXTS, OURS))
+    signs = counts_of(TEXTS, OURS)
+    worst, different, examples = chosen_segments(TEXTS, [OURS, THEIRS], chrf, signs, [1, 3])
+    assert (signs["loops"].rows, examples) == ([2], [])
+    assert [one.row for one in chosen_segments(TEXTS, [REFERENCES], [[100.0] * 4], signs, [0])[2]] == [0, 2]
     assert [segment.row for segment in worst] == [2, 1, 3]  # a long sentence before a short one
     assert [segment.row for segment in different] == [2, 0, 3]
     assert worst[0].as_dict() == {
