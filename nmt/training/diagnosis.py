@@ -1,8 +1,7 @@
 """The diagnosis of a finished run: what is wrong with it, by which evidence, and which option to change.
 
-A sound run has no findings. Each threshold has its reason: a test, a source, or what sound and
-unsound runs showed: of Multi30k, LibreOffice's help, Tatoeba and Python's documentation, whole and in parts
-of 2,000 pairs.
+A sound run has no findings. Each threshold has its reason: a test, a source, or what sound and unsound runs
+showed, of Multi30k, Tatoeba, LibreOffice's help and Python's documentation, whole or 2,000 pairs of each.
 """
 
 from __future__ import annotations
@@ -10,33 +9,30 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from statistics import fmean
 from typing import Any
 
 from nmt.config import TrainConfig
-from nmt.data.cleaning.cleaner import DUPLICATE, NEAR_DUPLICATE, option_of
+from nmt.data.cleaning.cleaner import DUPLICATE, NEAR_DUPLICATE
 from nmt.data.cleaning.rules.basic import LeakedRule
 from nmt.data.subwords.extension import MOST_BYTES
-from nmt.data.subwords.learning import recommended_size
 from nmt.evaluation.analysis.signs import SIGNS
 from nmt.evaluation.tables import WIDTH, metric_digits, metric_name
 from nmt.runtime.streams import visible
 from nmt.training.figures.validated import LOSS, criterion_for
-from nmt.training.text_evidence import Pieces, TextEvidence
+from nmt.training.text_evidence import TextEvidence
 from nmt.training.update.schedule import SCHEDULES
 
-_LEVEL = 0.05  # of the test for a trend
+_LEVEL = 0.05  # p-value of the test for a trend
 _LEAST = 4  # validations of a trend: four that rise steadily have a p-value of 0.045, three have 0.15
 _GAIN = 0.02  # relative; runs that differ only in their seed differ by up to 1.5% in BLEU
 _DIVERGED = 0.1  # nats, or of all that the training loss had fallen; sound runs rise by less than 0.01
 _HARMLESS = 0.001  # of the updates may be skipped
 _GAP = 1.0  # nats a token from training to validation; sound runs: at most 0.8, overfitted ones 1.3 to 5
 _CORPUS_A_WEIGHT = 0.1  # target tokens of the corpus for each weight, as in `recipe=auto`
-_TOKENS_A_WEIGHT = (
-    20.0  # trained tokens for each weight, from which on a larger model is better (Hoffmann 2022)
-)
+_TOKENS_A_WEIGHT = 20.0  # of the training; a larger model is better with more (Hoffmann et al. 2022)
 _PIECES_A_WORD = 2.0  # vocabularies of the recommended size: 1.2 to 1.6
 _RARE = 2.0  # occurrences
 _DROPPED = 0.1  # of the pairs; clean corpora: at most 0.02
@@ -44,6 +40,8 @@ _SURPRISE = 1.25  # text of the same corpora: at most 1.07; of other corpora: 1.
 _LONG_SHARE = 0.1  # of the sources; 0.01 by definition in text like that of the training
 _CHRF = 10.0  # points, and
 _DEVIATIONS = 3.29  # standard errors: p < 0.001
+
+_CAUSES = {"diverged", "overfitted", "still_improving", "too_large", "too_small"}
 
 
 @dataclass(frozen=True)
@@ -101,9 +99,15 @@ class FinishedRun:
 
 
 def diagnosis(run: FinishedRun) -> list[dict[str, str]]:
-    """Returns the findings of a run, for `results.json`."""
-    checks = _diverged, _overfitted, _unfinished, _size, _vocabulary, _dirty, _unlike, _faults
-    return [asdict(finding) for check in checks for finding in check(run)]
+    """Returns the findings of a run, for `results.json`.
+
+    If the training failed, the faults of its translations follow from that, so they name no option.
+    """
+    checks = _diverged, _overfitted, _unfinished, _size, _vocabulary, _dirty, _unlike
+    findings = [finding for check in checks for finding in check(run)]
+    failed = not _CAUSES.isdisjoint(finding.name for finding in findings)
+    findings += [replace(fault, option="") if failed else fault for fault in _faults(run)]
+    return [asdict(finding) for finding in findings]
 
 
 def diagnosis_text(findings: Sequence[Mapping[str, str]]) -> str:
@@ -134,12 +138,10 @@ def _end(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     return list(points[-max(_LEAST, math.ceil(len(points) / 2)) :])
 
 
-def _rises(points: Sequence[tuple[int, float]]) -> bool:
-    return len(points) >= _LEAST and rise_p_value([value for _, value in points]) < _LEVEL
-
-
-def _negative(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    return [(update, -value) for update, value in points]
+def _rises(points: Sequence[tuple[int, float]], direction: int = 1) -> bool:
+    """Returns whether values rise, or fall with `direction` -1, by more than chance."""
+    values = [direction * value for _, value in points]
+    return len(points) >= _LEAST and rise_p_value(values) < _LEVEL
 
 
 def _diverged(run: FinishedRun) -> Iterator[Finding]:
@@ -156,7 +158,7 @@ def _diverged(run: FinishedRun) -> Iterator[Finding]:
         best = losses[means.index(min(means)) + width - 1][0]
         evidence.append(f"Training loss: {min(means):.3f} at update {best:,}, {means[-1]:.3f} at the end.")
     pieces, perplexities = run.texts.target, run.curve("valid", "ppl")
-    if perplexities and perplexities[-1][1] >= pieces.perplexity and not _falls_still(run):
+    if perplexities and perplexities[-1][1] >= pieces.perplexity and not _rises(_end(losses), -1):
         evidence.append(
             f"Validation perplexity {perplexities[-1][1]:.1f}; the frequencies of the pieces alone give "
             f"{pieces.perplexity:.1f}."
@@ -170,33 +172,29 @@ def _diverged(run: FinishedRun) -> Iterator[Finding]:
         )
 
 
-def _falls_still(run: FinishedRun) -> bool:
-    return _rises(_negative(_end(run.curve("train", LOSS))))
-
-
 def _overfitted(run: FinishedRun) -> Iterator[Finding]:
-    """The validation loss rises while the training loss falls, and the criterion does not improve.
+    """The validation loss rises, or stays above its lowest, while the training loss falls.
 
     BLEU often improves for long while the loss rises; then the training did not last too long. Early
     stopping ends at such a rise, and retains the best checkpoint.
     """
     losses, quality = run.curve("valid", LOSS), run.quality()
     window = _end(losses)
-    if run.training["ended"].startswith("training.patience") or not _rises(window):
+    if len(window) < _LEAST or run.training["ended"].startswith("training.patience"):
         return
-    first, (last, loss) = window[0][0], losses[-1]
+    first, (last, loss) = window[0][0], window[-1]
     best, least = min(losses, key=lambda point: point[1])
-    of_training = [point for point in run.curve("train", LOSS) if point[0] >= first]
-    if loss <= (1 + _GAIN) * least or _rises([point for point in quality if point[0] >= first]):
-        return
-    if len(of_training) > 1 and of_training[-1][1] < of_training[0][1]:
-        peak = max(quality, key=lambda point: point[1])[0]
+    peak = max(quality, key=lambda point: point[1], default=(0, 0.0))[0]
+    limit = (1 + _GAIN) * least
+    stays = min(window, key=lambda point: point[1])[1] > limit and peak < first
+    rises = _rises(window) and not _rises([point for point in quality if point[0] >= first])
+    trained = [point for point in run.curve("train", LOSS) if best <= point[0]]
+    if loss > limit and (stays or rises) and trained and trained[-1][1] < trained[0][1]:
         yield Finding(
             "overfitted",
             "The model learnt its training text by heart, and got worse on other text.",
-            f"Validation loss: {least:.3f} at update {best:,}, {loss:.3f} at update {last:,}. Training loss: "
-            f"{of_training[0][1]:.3f} at update {of_training[0][0]:,}, {of_training[-1][1]:.3f} at the end. "
-            f"Best validation: update {peak:,}.",
+            f"Validation loss: {least:.3f} at update {best:,}, {loss:.3f} at update {last:,}. "
+            f"Training loss: {trained[0][1]:.3f} and {trained[-1][1]:.3f}. Best validation: update {peak:,}.",
             "; ".join(["training.patience=5", *_regularised(run.config)]),
         )
 
@@ -231,8 +229,9 @@ def _unfinished(run: FinishedRun) -> Iterator[Finding]:
     if schedule is not None and schedule.depends_on_max_updates:
         return
     limit = run.training["ended"].removeprefix("training.").split("=")[0]
-    window = _end([point for point in quality if point[0] <= run.flat_until])
-    if limit == "patience" or not _rises(window):
+    flat = [point for point in quality if point[0] <= run.flat_until]
+    window, best = _end(flat), max(flat, key=lambda point: point[1], default=(0, 0.0))
+    if limit == "patience" or not _rises(window) or best[0] < window[0][0]:
         return
     (first, begin), (last, end) = window[0], window[-1]
     if end - begin > _GAIN * abs(end):
@@ -290,44 +289,38 @@ def _size(run: FinishedRun) -> Iterator[Finding]:
 
 
 def _vocabulary(run: FinishedRun) -> Iterator[Finding]:
-    """A vocabulary that is too small or too large for the corpus, or lacks characters of it."""
-    texts = run.texts
-    sizes = {texts.source.vocab_size, texts.target.vocab_size}
-    usual = recommended_size(texts.pairs, 0, joint=len(sizes) == 1)
-    for side, pieces in (("source", texts.source), ("target", texts.target)):
+    """A vocabulary that is too small or too large for the corpus, or lacks characters of it.
+
+    Pieces that occur once or twice are not learnt (Sennrich and Zhang 2019).
+    """
+    texts, sides = run.texts, (run.texts.source, run.texts.target)
+    for pieces in sides:
         if pieces.byte_share > MOST_BYTES:
             yield Finding(
                 "characters",
-                f"The vocabulary lacks characters of the {side} text.",
-                f"Bytes and unknown pieces: {pieces.byte_share:.1%} of the {side} pieces.",
+                "The vocabulary lacks characters of the training text.",
+                f"Bytes and unknown pieces: {pieces.byte_share:.1%} of the pieces of {pieces.lang}.",
                 "data.tokenizer.character_coverage=1",
             )
-    for name, problem, found in (
-        ("small_vocabulary", "too small for", [*map(_is_too_small, (texts.source, texts.target))]),
-        ("large_vocabulary", "too large for", [*map(_is_too_large, (texts.source, texts.target))]),
-    ):
-        fits = usual > max(sizes) if name == "small_vocabulary" else 2 * usual <= max(sizes)
-        if fits and any(found):
+    size, usual = max(pieces.vocab_size for pieces in sides), texts.recommended
+    short = [
+        f" A word of {pieces.lang} has {pieces.per_word:.1f} pieces."
+        for pieces in sides
+        if pieces.per_word is not None and pieces.per_word >= _PIECES_A_WORD
+    ]
+    rare = [
+        f" Half of the pieces of {pieces.lang} occur at most {pieces.median:.0f} times."
+        for pieces in sides
+        if pieces.median <= _RARE
+    ]
+    for word, found, is_other in (("small", short, size < usual), ("large", rare, 0 < 2 * usual <= size)):
+        if found and is_other:
             yield Finding(
-                name,
-                f"The vocabulary is {problem} the corpus.",
-                f"Pieces: {max(sizes):,}; recommended for {texts.pairs:,} pairs: {usual:,}. "
-                + " ".join(filter(None, found)),
+                f"{word}_vocabulary",
+                f"The vocabulary is too {word} for the corpus.",
+                f"Pieces: {size:,}; recommended for {texts.pairs:,} pairs: {usual:,}.{''.join(found)}",
                 "data.tokenizer.vocab_size=auto",
             )
-
-
-def _is_too_small(pieces: Pieces) -> str:
-    if pieces.per_word is None or pieces.per_word < _PIECES_A_WORD:
-        return ""
-    return f"A word of {pieces.lang} has {pieces.per_word:.1f} pieces."
-
-
-def _is_too_large(pieces: Pieces) -> str:
-    """Half of the pieces are too rare to be learnt (Sennrich and Zhang 2019)."""
-    if pieces.median > _RARE:
-        return ""
-    return f"Half of the pieces of {pieces.lang} occur at most {pieces.median:.0f} times."
 
 
 def _dirty(run: FinishedRun) -> Iterator[Finding]:
@@ -336,7 +329,7 @@ def _dirty(run: FinishedRun) -> Iterator[Finding]:
     cleaning, warnings = data["cleaning"], data.get("warnings", ())
     same = (DUPLICATE, NEAR_DUPLICATE, LeakedRule.name)
     dropped = {rule: number for rule, number in cleaning["dropped"].items() if rule not in same}
-    evidence, options = list(warnings), []
+    evidence = list(warnings)
     if sum(dropped.values()) > _DROPPED * cleaning["pairs"]:
         most = sorted(dropped, key=lambda rule: -dropped[rule])[:3]
         evidence.append(
@@ -344,13 +337,12 @@ def _dirty(run: FinishedRun) -> Iterator[Finding]:
             + ", ".join(f"{rule} {dropped[rule]:,}" for rule in most)
             + ")."
         )
-        options = [option for option in map(option_of, most[:1]) if option]
     if evidence:
         yield Finding(
             "dirty_data",
             "The data are dirty, or not what the options say. See data_report.html.",
             " ".join(evidence),
-            "; ".join(["data/cleaning=crawled", *options]),
+            "data/cleaning=crawled",
         )
 
 
@@ -393,17 +385,10 @@ _OPTIONS = {
 
 
 def _faults(run: FinishedRun) -> Iterator[Finding]:
-    """Signs of faults that the translations show more often than the references.
-
-    A model whose translations are both too short and too long is weak; a length penalty does not help.
-    """
-    faults = {
-        name for text in run.texts.held_out.values() for name, count in text.signs.items() if count.is_fault
-    }
+    """Signs of faults that the translations show more often than the references."""
     penalty = run.config.decoding.length_penalty
     lengths = {"short": penalty + 0.5, "long": max(0.0, penalty - 0.5)}
-    options = {name: f"decoding.length_penalty={value:g}" for name, value in lengths.items()}
-    options = _OPTIONS if options.keys() <= faults else _OPTIONS | options
+    options = _OPTIONS | {name: f"decoding.length_penalty={value:g}" for name, value in lengths.items()}
     for name, sign in SIGNS.items():
         shown = {
             key: text.signs[name]

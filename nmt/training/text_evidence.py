@@ -16,6 +16,7 @@ from nmt.copying.strings import WORD_START
 from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.encoding import Counts
 from nmt.data.preparation.prepare import Prepared
+from nmt.data.subwords.learning import recommended_size
 from nmt.data.subwords.vocabulary import UNK_ID, Vocabulary
 from nmt.evaluation.analysis.segments import sentence_chrf
 from nmt.evaluation.analysis.signs import Count, Texts, counts_of
@@ -96,12 +97,14 @@ class TextEvidence:
 
     Attributes:
         pairs: number of training pairs.
+        recommended: size of a vocabulary that `auto` would have for them; 0 if the vocabulary was given.
         source: the pieces of the training sources.
         target: those of the training targets.
         held_out: `valid` or `test`, and the name of a set after a dot → its text.
     """
 
     pairs: int
+    recommended: int
     source: Pieces
     target: Pieces
     held_out: Mapping[str, HeldOutEvidence]
@@ -117,8 +120,11 @@ def text_evidence(prepared: Prepared, translations: Mapping[str, Sequence[str]])
         for side, (count, vocabulary) in zip(("source", "target"), sides, strict=True)
     )
     texts = {f"{split}.{name}" if name else split: text for split, name, text in _texts(prepared)}
+    characters = sum(len(name) == 1 for name in tokenizer.target.names)
+    recommended = recommended_size(sentences, characters, joint=tokenizer.joint)
     return TextEvidence(
         sentences,
+        0 if prepared.given is not None else recommended,
         source,
         target,
         {key: _of_held_out(texts[key], lines, prepared, counts) for key, lines in translations.items()},

@@ -15,7 +15,7 @@ from nmt.training.text_evidence import HeldOutEvidence, Pieces, TextEvidence
 
 PIECES = Pieces("de", 500_000, 4000, 1.4, 40.0, 0.0, 400.0)
 TEXT = HeldOutEvidence(1000, 1.02, 0.012, 60.0, 0.5)
-TEXTS = TextEvidence(30_000, PIECES, PIECES, {"valid": TEXT, "test": replace(TEXT, chrf=58.0)})
+TEXTS = TextEvidence(30_000, 8000, PIECES, PIECES, {"valid": TEXT, "test": replace(TEXT, chrf=58.0)})
 FAULT = Count(100, 20, 1, [], 1e-5, is_fault=True)
 
 
@@ -71,6 +71,10 @@ NAMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["diverged"],
     ),
     "overfitted": ({"loss": RISING}, ["overfitted"]),
+    "overfitted at once": (
+        {"loss": (2.0, 2.6, 2.9, 2.8, 2.7, 2.6, 2.5, 2.4), "bleu": (20, 9, 8, 9, 10, 11, 12, 13)},
+        ["overfitted"],
+    ),
     "stopped early": ({"loss": RISING, "ended": "training.patience=4 validations in a row ..."}, []),
     "loss rises and BLEU too": ({"loss": RISING, "bleu": BETTER}, ["still_improving"]),
     "still improving": ({"bleu": BETTER}, ["still_improving"]),
@@ -84,6 +88,7 @@ NAMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "small, but knows all": ({"training": {"target_tokens": 60_000_000}, "ppl": (1.02, 1.03)}, []),
     "bytes": ({"texts": with_pieces(byte_share=0.2)}, ["characters"]),
     "short pieces": ({"texts": with_pieces(per_word=2.5)}, ["small_vocabulary"]),
+    "given pieces": ({"texts": replace(with_pieces(median=1.0, vocab_size=32_000), recommended=0)}, []),
     "recommended pieces": ({"texts": with_pieces(per_word=2.5, vocab_size=8000)}, []),
     "rare pieces": ({"texts": with_pieces(median=1.0, vocab_size=32_000)}, ["large_vocabulary"]),
     "dropped pairs": ({"cleaning": {"ratio": 9000, "duplicate": 100}}, ["dirty_data"]),
@@ -93,6 +98,10 @@ NAMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "long": ({"texts": with_test(long_share=0.3)}, ["unlike_test"]),
     "low score": ({"texts": with_test(chrf=45.0)}, ["unlike_test"]),
     "low score of few": ({"texts": with_test(chrf=45.0, chrf_error=8.0)}, []),
+    "faults of a weak model": (
+        {"bleu": BETTER, "texts": with_test(signs={"loops": FAULT})},
+        ["still_improving", "loops"],
+    ),
     "faults": ({"texts": with_test(signs={"loops": FAULT, "copied": FAULT})}, ["copied", "loops"]),
 }
 
@@ -121,8 +130,7 @@ def test_the_text_has_evidence_and_option() -> None:
         "diagnosis:\n"
         "  overfitted: The model learnt its training text by heart, and got worse on\n"
         "    other text. Validation loss: 2.400 at update 400, 2.900 at update 800.\n"
-        "    Training loss: 2.400 at update 500, 2.320 at the end. Best validation:\n"
-        "    update 700.\n"
+        "    Training loss: 2.500 and 2.320. Best validation: update 700.\n"
         "    try: training.patience=5; model.dropout=0.3; training.rdrop=3"
     )
 
