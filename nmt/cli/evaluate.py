@@ -42,6 +42,7 @@ from nmt.evaluation.keys import check_runs
 from nmt.evaluation.scores import TRIALS
 from nmt.evaluation.task import evaluate as evaluated
 from nmt.reports.evaluation import evaluation_page
+from nmt.reports.run_page import with_run
 from nmt.runtime.files import written
 from nmt.runtime.streams import log
 
@@ -69,7 +70,7 @@ def evaluate(config: EvalConfig) -> None:
         if config.table is not None:
             _write(config.table, report.rendered(config.table))
         if config.report is not None:
-            _write(config.report, evaluation_page(report).html())
+            _write(config.report, with_run(evaluation_page(report), config.model_dir).html())
 
 
 def _compare(config: EvalConfig) -> None:

@@ -235,6 +235,12 @@ class TrainingConfig(Section, key="training."):
     loggers: list[str] = field(default_factory=lambda: ["tensorboard"])
     """Tools that show the figures of the run: `tensorboard`, `wandb`, `mlflow`, `trackio`, or a logger of a
     plugin; `[]`: none. See docs/training.md#loggers."""
+    report: bool = True
+    """Write `run_dir/report.html` at the end: one page with the scores and their analysis, learning curves,
+    translations, attention, data, options and commands."""
+    report_every: int | None = bounded(None, between(1, MANY))
+    """Also write `report.html` while training, after this many validations, without analysis and attention.
+    null: only at the end."""
     profile: bool = False
     """Profile the sixth to the eighth update of the session into `run_dir/profile`, for TensorBoard or
     chrome://tracing."""

@@ -28,7 +28,7 @@ from nmt.options.messages import first_line
 
 _FUNCTION = re.compile(r"(range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
 """Sweeps in the function syntax of Hydra's grammar."""
-_WORD = re.compile("(?!(null|true|false|nan|inf)$)[A-Za-z_]+", re.IGNORECASE)
+_WORD = re.compile("(?!(null|true|false|nan|inf)$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 # A whole value, or an element of a list or mapping. Digits inside a longer word are not a number.
 _LONG_NUMBER = re.compile(rf"(?<![^=,\[{{(:\s])[-+]?\d[\d_]{{{LONGEST_NUMBER},}}(?![^,\]}})\s])")

@@ -30,7 +30,9 @@ def evaluation_page(report: Report) -> Page:
 
 def evaluation_sections(report: Report) -> Iterator[Section]:
     """Yields the sections of a report: its scores, then those of the analysis of each set."""
-    tables = [("Scores of all sets and groups" if report.sets else "Scores", report.scores_table())]
+    tables = [
+        ("Scores of all sets and groups" if report.sets else "Scores of all sentences", report.scores_table())
+    ]
     yield Section("scores", "Scores", "tables", {"tables": tables, "sortable": False})
     for number, (name, part) in enumerate((report.sets or {"": report}).items(), 1):
         prefix, words = (f"set{number}-", f"{name}: ") if name else ("", "")

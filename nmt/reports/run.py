@@ -62,6 +62,17 @@ class RunRecord:
         return self.files.path
 
     @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.files.path.resolve().name
+
+    @property
+    def joules(self) -> float | None:
+        """The energy of the training, without the updates that a resumed run repeated; None: unknown."""
+        measured = [joules for _, joules in self.series("train", "joules")]
+        return sum(measured) if measured else None
+
+    @property
     def changed(self) -> dict[str, Any]:
         """The options that differ from the defaults of `nmt-train`: full name → value.
 

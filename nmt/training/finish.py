@@ -15,14 +15,12 @@ import torch
 from nmt import __version__
 from nmt.bundle import MOST_RESULTS, load_bundle, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
-from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.evaluation.report import Report
-from nmt.evaluation.task import Task
 from nmt.model import Seq2Seq, put_on
 from nmt.runtime.files import parse_json, read_text, replaced
 from nmt.runtime.machine import available_cores, device_name
@@ -31,6 +29,7 @@ from nmt.runtime.streams import log, progress
 from nmt.training.diagnosis import FinishedRun, diagnosis, diagnosis_text
 from nmt.training.figures.monitor import records_until
 from nmt.training.figures.validated import Criterion, criterion_for, criterion_sets
+from nmt.training.page import report_of, write_current_page, write_final_page
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import Selection, final_candidates, origin, select_best, table
 from nmt.training.state.checkpoint import CheckpointFolder
@@ -95,6 +94,10 @@ def finish(
         folder.require_present()
         save_bundle(folder.model, config, selection.weights, prepared.tokenizer, results)
         folder.write_results(results)
+        if config.training.report:
+            write_final_page(config, prepared, folder, model)
+        elif config.training.report_every is not None:
+            write_current_page(folder)
     return results
 
 
@@ -268,17 +271,9 @@ def _scores(
             with replaced(folder.hypotheses(".".join(filter(None, (split, key, name))))) as temporary:
                 lines = "".join(f"{line}\n" for line in text)
                 temporary.write_text(lines, encoding="utf-8", newline="\n")
-        reports = {key: _report(text, hypotheses[key], config) for key, text in sets.items()}
+        reports = {key: report_of(text, hypotheses[key], config) for key, text in sets.items()}
         results[split] = Report.of_sets(split, reports).results()
     return results, translations
-
-
-def _report(text: HeldOut, hypotheses: Sequence[str], config: TrainConfig) -> Report:
-    """Returns the report of the translations of a set."""
-    task = Task(options=config.evaluation)
-    task.add_held_out(text, text.name)
-    task.texts["hypotheses"] = list(hypotheses)
-    return task.report()
 
 
 def _log_selection(selection: Selection, config: TrainConfig) -> None:

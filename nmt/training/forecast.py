@@ -16,6 +16,7 @@ from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
 from nmt.runtime.streams import log
 from nmt.training.figures.validated import criterion_sets
+from nmt.training.page import seconds_of_page
 from nmt.training.selection import candidates, most_retained
 from nmt.training.state.progress import Progress, Saved
 from nmt.training.update.objective import build_objective
@@ -71,6 +72,7 @@ class Forecast:
         self._checkpoints = self._saving = 0.0
         self._said = False
         self._final_tokens = _final_tokens(config, prepared, self._num_checkpoints(progress))
+        self._page_seconds = seconds_of_page(config, prepared)
 
     def announce(self, progress: Progress, folder: Path) -> None:
         """Logs what the training will do, and warns of too many epochs and of a full disk."""
@@ -175,8 +177,12 @@ class Forecast:
         return self._objective.passes_after(progress.update, update) * self._pace
 
     def _seconds_to_end(self, progress: Progress) -> float:
-        """The time to the end of the run: training, scores of the candidates, and the test of the best."""
-        return self.seconds_left(progress) + self._final_tokens * self._seconds_per_token(progress)
+        """The time to the end of the run."""
+        return self.seconds_left(progress) + self._final_seconds(progress)
+
+    def _final_seconds(self, progress: Progress) -> float:
+        """The time after training: scores of the candidates, test of the best, and the page of the run."""
+        return self._final_tokens * self._seconds_per_token(progress) + self._page_seconds
 
     def _seconds_of_stops(self, progress: Progress) -> float:
         """The time of all validations and checkpoints to the end of training."""
@@ -238,8 +244,7 @@ class Forecast:
                 ends["max_minutes"] = progress.update + self._updates_in(seconds, progress)
             if (minutes := options.budget_minutes) is not None:
                 spent = progress.total_seconds + progress.prepared_seconds
-                final = self._final_tokens * self._seconds_per_token(progress)
-                seconds = _USED * 60 * minutes - spent - final
+                seconds = _USED * 60 * minutes - spent - self._final_seconds(progress)
                 ends["budget"] = progress.update + self._updates_in(seconds, progress)
         return ends
 

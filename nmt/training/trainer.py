@@ -16,6 +16,7 @@ from nmt.data.cleaning.cleaner import shortened
 from nmt.data.corpora.held_out import held_out_facts
 from nmt.data.preparation.prepare import Prepared
 from nmt.model.gpu.graphs import padding_steps
+from nmt.runtime.energy import EnergyMeter, gpus_of_run
 from nmt.runtime.hub import find_model_folder
 from nmt.runtime.machine import available_cores
 from nmt.runtime.seeds import mix
@@ -28,6 +29,7 @@ from nmt.training.figures.profiling import profiling
 from nmt.training.figures.validated import Validation, criterion_for
 from nmt.training.forecast import Forecast
 from nmt.training.loggers import Loggers
+from nmt.training.page import write_current_page
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import among_best, updates_to_retain
 from nmt.training.state.checkpoint import HELD_OUT, START, Checkpoint, CheckpointFolder, saving
@@ -276,6 +278,8 @@ class Trainer:
         quality = criterion.quality(validated.criterion_value(self.options))
         is_best = self.progress.note_validation(quality, self.options)
         self._monitor.record("valid", self.progress.update, validated.as_dict())
+        if self.options.report_every is not None:
+            write_current_page(self.folder, self.options.report_every)
         figures, *of_sets = validated.in_words()
         log.info(
             "update %d: validation %s%s%s%s",
@@ -344,6 +348,7 @@ class Trainer:
     def _open(self, stack: ExitStack) -> None:
         """Opens everything that the loop reads from and writes to."""
         config, ranks = self.config, self.ranks
+        self._energy = EnergyMeter(gpus_of_run())
         stream = open_stream(config, self.prepared, self.progress, ranks, self.parallel.whole.longest)
         self._stream = stack.enter_context(closing(stream))
         if ranks.is_main:
@@ -378,6 +383,8 @@ class Trainer:
             "learning_rate": self._learning_rate(),
             "skipped_updates": progress.skipped_updates,
         }
+        if (joules := self._energy.joules()) is not None:
+            figures["joules"] = joules
         self._monitor.record("train", progress.update, figures)
         self._meter.clear()
 

@@ -65,3 +65,25 @@ for (const part of document.querySelectorAll(".segments")) {
   part.querySelector(".controls").hidden = false;
   show();
 }
+// Buttons that copy the text before them; without a clipboard they select it.
+for (const button of document.querySelectorAll("button.copy")) {
+  const text = button.previousElementSibling;
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(text);
+      button.textContent = "Selected: press Ctrl+C";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  button.hidden = false;
+}
+// The page of attention is as high as its content, so that nothing scrolls inside the page.
+for (const frame of document.querySelectorAll("iframe.attention")) {
+  const fit = () => { frame.style.height = `${frame.contentDocument.documentElement.offsetHeight + 2}px`; };
+  const watch = () => new ResizeObserver(fit).observe(frame.contentDocument.body);
+  frame.addEventListener("load", watch);
+  if (frame.contentDocument.readyState === "complete" && frame.contentDocument.body.children.length) watch();
+}

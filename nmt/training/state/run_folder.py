@@ -65,6 +65,8 @@ _CHANGEABLE = frozenset(
         "training.threads",
         "training.log_every",
         "training.loggers",
+        "training.report",
+        "training.report_every",
         "training.profile",
         "training.keep_checkpoints",
         "training.averaging.kind",

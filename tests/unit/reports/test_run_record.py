@@ -28,7 +28,14 @@ def composed(*words):
 
 @pytest.fixture
 def folder(tmp_path):
-    config = composed(*DATA, "data.train.target=b.de", "run_dir=runs/x", "recipe=none", "training.rdrop=5")
+    config = composed(
+        *DATA,
+        "data.train.target=b.de",
+        "run_dir=runs/x",
+        "recipe=none",
+        "training.rdrop=5",
+        "training.precision=bf16",
+    )
     config.data.tokenizer.vocab_size, config.training.half_residual = 4000, False
     (tmp_path / "config.yaml").write_text(to_yaml(config))
     (tmp_path / "metrics.jsonl").write_text(RECORDS + '{"kind": "tr')
@@ -49,11 +56,13 @@ def test_record_of_an_unfinished_run(folder):
         "data.train.source": "a.en",
         "data.train.target": "b.de",
         "data.tokenizer.vocab_size": 4000,
+        "training.precision": "bf16",
         "training.rdrop": 5.0,
     }
     assert run.commands() == [
         "nmt-train data=local recipe=none data.source_lang=en data.target_lang=de data.train.source=a.en "
-        "data.train.target=b.de data.tokenizer.vocab_size=4000 training.rdrop=5.0 run_dir=runs/x",
+        "data.train.target=b.de data.tokenizer.vocab_size=4000 training.precision=bf16 "
+        "training.rdrop=5.0 run_dir=runs/x",
         "nmt-eval model_dir=runs/x",
         "nmt-translate model_dir=runs/x",
     ]
@@ -99,7 +108,13 @@ def test_other_folders_are_refused(tmp_path):
         ["decoding.processors.mine={}", "decoding.processors.other={alpha: 0.5, names: [a,'b c']}"],
         ["data.tokenizer.normalization={source: nfkc, target: identity}", "plugins=[a.b,c]"],
         ["model/positions=relative", "model.positions.options.max_distance=4", "training.budget=10m"],
-        ["model=tiny", "training.schedule.name=wsd", "training.loggers=[]", "data.hub.name='12'"],
+        [
+            "model=tiny",
+            "training.schedule.name=wsd",
+            "training.loggers=[]",
+            "data.hub.name='12'",
+            "data.sampling.alpha=0.1",
+        ],
     ],
 )
 def test_the_command_gives_the_same_options(tmp_path, words):

@@ -1,0 +1,295 @@
+"""The page of a run: what `nmt-train` did, on which data, with which options, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from nmt.config import TrainConfig
+from nmt.config.storage import flat_options
+from nmt.evaluation.metrics import METRICS
+from nmt.evaluation.report import Report
+from nmt.evaluation.tables import Table, metric_name, shown_score
+from nmt.languages import language_of
+from nmt.reports.differences import missing, runs, words_of
+from nmt.reports.evaluation import evaluation_sections
+from nmt.reports.page import Page, Section
+from nmt.reports.run import RunRecord
+from nmt.reports.summary import sentences_of, tiles_of
+from nmt.runtime.charts import histogram, lines, short
+from nmt.runtime.run_files import RunFiles
+
+_MOST_POINTS = 500  # of a curve: a chart is 376 pixels wide
+_MOST_VERSIONS = 10  # of a sample
+
+
+def run_page(run: RunRecord, report: Report | None = None, attention: str | None = None) -> Page:
+    """Returns the page of a run.
+
+    `report` is an evaluation of its model, with an analysis, and `attention` a page of attention weights.
+    """
+    scores = run.results.get("test") or run.results.get("valid") or {}
+    tiles = [(shown_score(key, scores[key]), metric_name(key)) for key in scores.get("signatures", ())]
+    sentences = [_state(run), *(sentences_of(report) if report else ())]
+    tiles = [*(tiles_of(report) if report else tiles), *_tiles(run)]
+    summary = Section("summary", "In short", "summary", {"sentences": sentences, "tiles": tiles})
+    evaluated = [*evaluation_sections(report)] if report else []
+    sections = [summary, *_first_sections(run), *evaluated, *_last_sections(run, attention)]
+    languages = f"{run.config.data.source_lang}–{run.config.data.target_lang}"
+    data = _figures(run) | ({"evaluation": report.as_dict()} if report else {})
+    return Page(f"{run.name} ({languages})", sections, data)
+
+
+def with_run(page: Page, folder: Any) -> Page:
+    """Returns the page of an evaluation with the sections of a run, if `folder` is the folder of one.
+
+    Raises:
+        UserError: a file of the run is damaged.
+    """
+    if not isinstance(folder, str) or not RunFiles(Path(folder)).metrics.is_file():
+        return page
+    run = RunRecord.read(folder)
+    sections = [*page.sections, *_first_sections(run), *_last_sections(run)]
+    return replace(page, sections=sections, data={**page.data, "run": _figures(run)})
+
+
+def _first_sections(run: RunRecord) -> Iterator[Section]:
+    """Yields the sections that stand before those of an evaluation."""
+    if "diagnosis" in run.results:
+        yield Section("diagnosis", "Diagnosis", "diagnosis", {"findings": run.diagnosis})
+    if charts := [*_charts(run)]:
+        yield Section("curves", "Learning curves", "curves", {"charts": charts})
+
+
+def _last_sections(run: RunRecord, attention: str | None = None) -> Iterator[Section]:
+    if samples := _samples(run):
+        yield Section("samples", "Translations during training", "samples", {"samples": samples})
+    if attention is not None:
+        yield Section("attention", "Attention", "attention", {"page": attention})
+    if run.data:
+        yield Section("data", "Training data", "data", _data(run))
+    if tables := [*_tables(run)]:
+        yield Section("training", "Training", "tables", {"tables": tables, "sortable": False})
+    yield Section("options", "Options", "options", {"rows": _options(run)})
+    names = ("Train this model", "Evaluate it", "Translate with it")
+    commands = [*zip(names, run.commands(), strict=True)]
+    yield Section("commands", "Commands", "commands", {"commands": commands})
+
+
+def _figures(run: RunRecord) -> dict[str, Any]:
+    """Returns the figures of the page as plain values; curves have the points that are drawn."""
+    return {
+        "options": run.changed,
+        "commands": run.commands(),
+        "results": run.results,
+        "joules": run.joules,
+        "curves": {kind: _curves(run, kind) for kind in ("train", "valid")},
+        "data": {key: run.data[key] for key in _OF_DATA if key in run.data},
+    }
+
+
+def _curves(run: RunRecord, kind: str) -> dict[str, Sequence[tuple[int, float]]]:
+    keys = dict.fromkeys(key for record in run.records if record["kind"] == kind for key in record)
+    curves = {key: _thinned(run.series(kind, key)) for key in keys if key not in ("update", "time")}
+    return {key: points for key, points in curves.items() if points}
+
+
+_OF_DATA = ("pairs", "kept", "vocab_size", "rules", "source", "target", "warnings", "stages")
+
+
+def _state(run: RunRecord) -> str:
+    facts = run.results.get("training", {})
+    if "ended" in facts:
+        return f"The training ended after {facts['updates']:,} updates: {facts['ended']}."
+    if not run.records:
+        return "The training has not begun."
+    left = [minutes for _, minutes in run.series("train", "eta_minutes")]
+    words = f", about {left[-1]:,.0f} minutes before the end of the training" if left else ""
+    return f"The run has not ended: this page is of update {run.records[-1]['update']:,}{words}."
+
+
+def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
+    facts = run.results.get("training", {})
+    if "minutes" in facts:
+        yield _duration(facts["minutes"]), "training, with validations"
+    if "parameters" in facts:
+        yield short(float(f"{facts['parameters']:.3g}")), "parameters"
+
+
+def _duration(minutes: float) -> str:
+    return f"{minutes:,.1f} min" if minutes < 90 else f"{minutes / 60:,.1f} h"
+
+
+def _charts(run: RunRecord) -> Iterator[dict[str, Any]]:
+    """Yields the title, the chart, a text and the legend of each figure."""
+    losses = {"training": run.series("train", "loss"), "validation": run.series("valid", "loss")}
+    yield from _chart("Loss", "per target token, label-smoothed", losses, markers=False)
+    scores = {metric_name(key): run.series("valid", key) for key in METRICS}
+    percent = {name: points for name, points in scores.items() if any(abs(y) > 2 for _, y in points)}
+    for names in (percent, scores.keys() - percent.keys()):
+        yield from _chart("Scores in validation", "", {name: scores[name] for name in names})
+    key = run.config.training.criterion
+    sets = {name: run.series("valid", f"{name}/{key}") for name in run.config.data.valid.sets}
+    yield from _chart(f"{metric_name(key)} of each validation set", "", dict([*sets.items()][:8]))
+    for title, words, key in _FIGURES:
+        yield from _chart(title, words, {title: run.series("train", key)}, markers=False)
+
+
+_FIGURES = (
+    ("Learning rate", "", "learning_rate"),
+    ("Speed", "target tokens a second, without validations", "tokens_per_second"),
+    ("Gradient norm", "before clipping", "gradient_norm"),
+)
+
+
+def _chart(
+    title: str, words: str, series: Mapping[str, Sequence[tuple[int, float]]], *, markers: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Yields a chart over updates, unless no curve of it has two points."""
+    known = {name: points for name, points in series.items() if points}
+    if not any(len(points) > 1 for points in known.values()):
+        return
+    places = {f"s{place}": _thinned(points) for place, points in enumerate(known.values(), 1)}
+    last = ", ".join(f"{name} {points[-1][1]:.4g}" for name, points in known.items())
+    label = f"{title} by update; last values: {last}"
+    yield {
+        "title": title,
+        "words": f"{words}; by update" if words else "by update",
+        "chart": lines(places, label, markers=markers),
+        "legend": [*known] if len(known) > 1 else (),
+    }
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    step = max(1, -(-len(points) // _MOST_POINTS))
+    return points[(len(points) - 1) % step :: step]
+
+
+def _samples(run: RunRecord) -> list[dict[str, Any]]:
+    """Returns how the translations of a few sentences changed; equal ones in a row are shown once."""
+    by_character = not language_of(run.config.data.target_lang).has_spaces
+    found: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
+    for record in run.records:
+        for sample in (record.get("samples") or ()) if record["kind"] == "valid" else ():
+            place = tuple(sample.get(key, "") for key in ("set", "source", "reference"))
+            found.setdefault(place, []).append((record["update"], sample["hypothesis"]))
+    samples = []
+    for (name, source, reference), texts in found.items():
+        changed = [texts[0], *(now for before, now in pairwise(texts) if now[1] != before[1])]
+        step = max(1, (len(changed) - 1) / (_MOST_VERSIONS - 1))
+        shown = [changed[round(place * step)] for place in range(min(len(changed), _MOST_VERSIONS))]
+        words = words_of(reference, by_character=by_character)
+        versions = []
+        for update, text in shown:
+            hypothesis = words_of(text, by_character=by_character)
+            versions.append((update, runs(hypothesis, {"r": missing(hypothesis, words)[0]})))
+        samples.append({"set": name, "source": source, "reference": reference, "versions": versions})
+    languages = {"source_lang": run.config.data.source_lang, "target_lang": run.config.data.target_lang}
+    return [sample | languages for sample in samples]
+
+
+def _data(run: RunRecord) -> dict[str, Any]:
+    report, sides = run.data, ("source", "target")
+    dropped = [
+        [rule["words"], f"{count:,}", f"{count / max(report['pairs'], 1):.2%}", rule["option"]]
+        for rule in report["rules"]
+        for count in [rule["dropped"]]
+    ]
+    return {
+        "report": report,
+        "page": run.files.data_page.name,
+        "dropped": Table(["reason", "pairs dropped", "share", "option"], dropped),
+        "charts": [
+            {
+                "title": f"{side.capitalize()} lengths ({report[side]['lang']})",
+                "words": f"pieces per sentence; mean {report[side]['mean_length']:.1f}, "
+                f"maximum {report[side]['max_length']:,}",
+                "chart": histogram(
+                    *(report[side]["lengths"]["edges"], report[side]["lengths"]["counts"], f"s{number}"),
+                    f"Number of {side} sentences by length in pieces",
+                ),
+                "legend": (),
+            }
+            for number, side in enumerate(sides, 1)
+        ],
+        "warnings": report["warnings"],
+    }
+
+
+def _tables(run: RunRecord) -> Iterator[tuple[str, Table]]:
+    """Yields the facts of the training, the candidates of the final choice, and the stages."""
+    facts = run.results.get("training", {})
+    known = [(words, pattern, facts[key]) for key, words, pattern in _FACTS if facts.get(key) is not None]
+    rows = [[words, pattern.format(value)] for words, pattern, value in known]
+    if (joules := run.joules) is not None:
+        rows.append(["energy of the training", f"{joules / 3.6e6:.3g} kWh"])
+    if rows:
+        yield "Time, tokens and machine", Table(["fact", "value"], rows)
+    if candidates := facts.get("candidates"):
+        keys = [key for key in candidates[0] if key not in ("name", "updates")]
+        yield (
+            "Candidates of the final model, scored on the validation set",
+            Table(
+                ["candidate", *("loss" if key == "loss" else metric_name(key) for key in keys), "updates"],
+                [
+                    [
+                        ("→ " if one["name"] == facts.get("delivered") else "") + one["name"],
+                        *(f"{one[key]:.4f}" if key == "loss" else shown_score(key, one[key]) for key in keys),
+                        ", ".join(map(str, one["updates"])),
+                    ]
+                    for one in candidates
+                ],
+                ["→ is the delivered model."],
+            ),
+        )
+    stages = run.data.get("stages") or run.results.get("data", {}).get("stages", {})
+    counts = ("lines", "translations", "kept", "dropped_by_score")
+    if written := {name: stage for name, stage in stages.items() if "lines" in stage}:
+        yield (
+            "Corpora that models wrote before the training",
+            Table(
+                ["stage", "lines", "translations", "retained", "dropped by score", "minutes"],
+                [
+                    [name, *(f"{stage[key]:,}" for key in counts), f"{stage['seconds'] / 60:.1f}"]
+                    for name, stage in written.items()
+                ],
+            ),
+        )
+
+
+_FACTS = (
+    ("ended", "end of the training", "{}"),
+    ("updates", "updates", "{:,}"),
+    ("epochs", "complete epochs", "{:,}"),
+    ("minutes", "minutes of training, with validations and checkpoints", "{:,.2f}"),
+    ("seconds", "seconds of updates", "{:,.1f}"),
+    ("target_tokens", "target tokens", "{:,}"),
+    ("target_tokens_per_second", "target tokens a second", "{:,.1f}"),
+    ("skipped_updates", "skipped updates", "{:,}"),
+    ("judging_seconds", "seconds for the choice of the final model", "{:,.2f}"),
+    ("parameters", "parameters", "{:,}"),
+    ("precision", "precision", "{}"),
+    ("processes", "processes", "{:,}"),
+    ("device", "device", "{}"),
+    ("cores", "CPU cores", "{:,}"),
+    ("torch", "torch", "{}"),
+    ("nmt", "nmt", "{}"),
+)
+"""Key in `results.json`, name and format of each fact."""
+
+
+def _options(run: RunRecord) -> list[tuple[str, str, str]]:
+    """Returns name, value and default of each option that differs from its default."""
+    defaults = flat_options(TrainConfig())
+    return [(key, _shown(value), _shown(defaults.get(key))) for key, value in run.changed.items()]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_shown(item)}' for key, item in value.items())}}}"
+    return str(value).lower() if isinstance(value, bool) else "none" if value in (None, "???") else str(value)

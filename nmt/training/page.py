@@ -1,0 +1,123 @@
+"""The page of the run, `report.html`: while training, and at its end with an analysis of the final model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+
+from nmt.config import TrainConfig
+from nmt.data.corpora.held_out import HeldOut
+from nmt.data.preparation.prepare import Prepared
+from nmt.decoding.attention_page import MOST_BYTES, attention_page
+from nmt.decoding.pairs import PairAttention, PairReader
+from nmt.decoding.torch_searcher import TorchSearcher
+from nmt.errors import UserError
+from nmt.evaluation.report import Report
+from nmt.evaluation.task import Task
+from nmt.model import Seq2Seq
+from nmt.reports.run import RunRecord
+from nmt.reports.run_page import run_page
+from nmt.runtime.files import replaced
+from nmt.runtime.streams import log
+from nmt.training.state.run_folder import RunFolder
+
+_SECONDS, _SECONDS_PER_SENTENCE = 2.0, 0.006  # of the page and its analysis, on a core of a CPU
+_SLOW = ("comet",)  # metrics that would translate or score again for each bin
+_SHOWN = 3  # sentences with attention: the first ones, and as many of the worst ones
+
+
+def write_current_page(folder: RunFolder, every: int = 1) -> None:
+    """Writes the page of a run without an analysis, after every `every` validations; logs a failure."""
+    with _failures_logged(folder):
+        run = RunRecord.read(folder.path)
+        if sum(record["kind"] == "valid" for record in run.records) % every == 0:
+            _write(folder, run)
+
+
+def write_final_page(config: TrainConfig, prepared: Prepared, folder: RunFolder, model: Seq2Seq) -> None:
+    """Writes the page of a finished run, whose folder has everything else; a failure is only logged.
+
+    `model` is the final one, on its device.
+    """
+    started = time.monotonic()
+    with _failures_logged(folder):
+        split, sets = ("test", prepared.test) if prepared.test else ("valid", prepared.valid)
+        files = {name: folder.hypotheses(f"{split}.{name}" if name else split) for name in sets}
+        hypotheses = {name: file.read_text("utf-8").split("\n")[:-1] for name, file in files.items()}
+        reports = {
+            name: report_of(text, hypotheses[name], config, analysed=True) for name, text in sets.items()
+        }
+        chosen = [
+            (text.inputs[row], hypotheses[name][row])
+            for name, text in sets.items()
+            for row in _rows(reports[name])
+        ]
+        attention = _attention(config, prepared, model, chosen)
+        _write(folder, RunRecord.read(folder.path), Report.of_sets(split, reports), attention)
+        log.info("report of the run: %s (%.1f seconds)", folder.report, time.monotonic() - started)
+
+
+def seconds_of_page(config: TrainConfig, prepared: Prepared) -> float:
+    """Returns the expected time of `write_final_page`."""
+    sentences = sum(len(text.sources) for text in (prepared.test or prepared.valid).values())
+    return (_SECONDS + _SECONDS_PER_SENTENCE * sentences) if config.training.report else 0.0
+
+
+def report_of(
+    text: HeldOut, hypotheses: Sequence[str], config: TrainConfig, *, analysed: bool = False
+) -> Report:
+    """Returns the report of the translations of a set; an analysis is without slow metrics."""
+    options = config.evaluation
+    if analysed:
+        fast = [key for key in options.metrics if key not in _SLOW]
+        options = replace(options, metrics=fast or ["chrf"])
+    task = Task(options=options, analysed=analysed)
+    task.add_held_out(text, text.name)
+    task.texts["hypotheses"] = list(hypotheses)
+    return task.report()
+
+
+def _rows(report: Report) -> list[int]:
+    worst = report.analysis.worst if report.analysis else ()
+    first = range(min(_SHOWN, report.scores.sentences))
+    return list(dict.fromkeys([*first, *(segment.row for segment in worst[:_SHOWN])]))
+
+
+def _attention(
+    config: TrainConfig, prepared: Prepared, model: Seq2Seq, pairs: Sequence[tuple[str, str]]
+) -> str | None:
+    """Returns the page of the attention in the first pairs that are short enough; None: there is none."""
+    if model.attention_shape is None:
+        return None
+    decoding, device = config.decoding.for_segments(), model.output_weight.device
+    searcher = TorchSearcher([model], prepared.tokenizer, decoding, device=device)
+    reader = PairReader(searcher, prepared.tokenizer)
+
+    def seen() -> Iterator[PairAttention]:
+        for pair in pairs:
+            try:
+                yield reader.attention(*pair, MOST_BYTES // (2 * _SHOWN))
+            except UserError:
+                continue  # too long, or blank
+
+    return attention_page(islice(seen(), 2 * _SHOWN))
+
+
+def _write(
+    folder: RunFolder, run: RunRecord, report: Report | None = None, attention: str | None = None
+) -> None:
+    with replaced(folder.report) as temporary:
+        temporary.write_text(run_page(run, report, attention).html(), encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def _failures_logged(folder: RunFolder) -> Iterator[None]:
+    """Logs any error in one line: a page must not end a run."""
+    try:
+        yield
+    except Exception as error:
+        words = " ".join(f"{error}".split()) or type(error).__name__
+        log.warning("%s: the page of the run was not written: %s", folder.report, words)
