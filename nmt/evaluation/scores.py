@@ -15,6 +15,8 @@ from nmt.evaluation.metrics.base import bootstrap_seed, selected
 from nmt.languages import language_of, language_of_text
 from nmt.runtime.streams import log
 
+SIGNIFICANT = 0.05
+"""A difference with a p-value below it is called significant."""
 RESAMPLES = 1000
 TRIALS = 10_000
 """Trials of approximate randomisation, as in sacreBLEU."""

@@ -18,14 +18,11 @@ from nmt.errors import UserError
 from nmt.evaluation.metrics import METRICS, Metric, metrics_for
 from nmt.evaluation.model_data import read_data
 from nmt.evaluation.report import FEW, directions, test_in_words
-from nmt.evaluation.scores import RESAMPLES, Comparison, Scores, compare
+from nmt.evaluation.scores import RESAMPLES, SIGNIFICANT, Comparison, Scores, compare
 from nmt.evaluation.tables import Table, metric_name, rendered, shown_score
 from nmt.options.overrides import written
 from nmt.reports.run import RunRecord
 from nmt.runtime.streams import progress, visible
-
-SIGNIFICANT = 0.05
-"""The p-value below which a difference is marked."""
 
 _WIDTH = 100  # characters of a line of plain text
 _ROUNDING = 1e-6

@@ -8,11 +8,9 @@ from nmt.evaluation.analysis.result import Analysis
 from nmt.evaluation.analysis.shown import words_of_faults
 from nmt.evaluation.metrics import METRICS, Difference
 from nmt.evaluation.report import Report
-from nmt.evaluation.scores import Comparison, listed
+from nmt.evaluation.scores import SIGNIFICANT, Comparison, listed
 from nmt.evaluation.tables import metric_digits, metric_name, shown_score
 
-LEVEL = 0.05
-"""p-values below it are called significant."""
 FEW = 30
 """Bins with fewer sentences are pale in charts, and not named in the summary."""
 _LENGTH = 0.04  # change of length that it names
@@ -20,7 +18,7 @@ _LENGTH = 0.04  # change of length that it names
 
 def verdict(key: str, difference: Difference) -> str:
     """Returns whether the hypotheses are `better` or `worse` than the baseline; empty: not significantly."""
-    if difference.p_value >= LEVEL or not difference.delta:
+    if difference.p_value >= SIGNIFICANT or not difference.delta:
         return ""
     return "better" if (difference.delta > 0) == _higher_is_better(key) else "worse"
 
@@ -40,7 +38,8 @@ def sentences_of(report: Report) -> list[str]:
                 f"{len(values)} sets, and worst on {worst}: {shown_score(key, known[worst])}."
             )
     for name, part in report.sets.items():
-        sentences += [f"{name}: {sentence}" for sentence in [*_sentences_of_set(part)][1:]]
+        if rest := [*_sentences_of_set(part)][1:]:
+            sentences.append(f"{name}: {' '.join(rest)}")
     return sentences
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import lxml.html
 import pytest
 
+import nmt
 from nmt.cli.evaluate import evaluate
 from nmt.config import EvalConfig, EvaluationConfig
 from nmt.errors import UserError
@@ -131,14 +132,26 @@ def test_plain_sentences(page: tuple[Any, dict[str, Any]]) -> None:
     assert said[-1] == "The hypotheses have loops more often than the references (sign test, p < 0.001)."
 
 
-def test_several_sets_have_sections_each(page: tuple[Any, dict[str, Any]]) -> None:
-    part = Report.from_results("a", {"chrf": 50.0, "signatures": {"chrf": "s"}, "sentences": 3})
-    other = Report.from_results("b", {"chrf": 40.0, "signatures": {"chrf": "s"}, "sentences": 5})
-    report = Report.of_sets("two", {"a": part, "b": other})
-    sections = evaluation_page(report).sections
-    assert [section.name for section in sections] == ["summary", "scores"]
-    (sentence,) = sections[0].content["sentences"]
-    assert sentence == "chrF2 is 45.00 in the mean of 2 sets, and worst on b: 40.00."
+def test_several_sets_have_sections_each() -> None:
+    parts = {
+        name: nmt.evaluate(
+            TEXTS["loop"][:size], TEXTS["ref"][:size], metrics=["chrf"], overrides=["analysis=true"]
+        )
+        for name, size in (("a", 40), ("b", 60))
+    }
+    page = evaluation_page(Report.of_sets("two", parts))
+    names = ["signs", "sentences"]
+    assert [section.name for section in page.sections] == [
+        "summary", "scores", *(f"set{number}-{name}" for number in (1, 2) for name in names)
+    ]  # fmt: skip
+    means, *sets = page.sections[0].content["sentences"]
+    values = [part.scores["chrf"] or 0 for part in parts.values()]
+    assert means == f"chrF2 is {sum(values) / 2:.2f} in the mean of 2 sets, and worst on a: {values[0]:.2f}."
+    assert [sentence[:3] for sentence in sets] == ["a: ", "b: "]
+    root = lxml.html.fromstring(page.html())
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    assert {link.get("href")[1:] for link in root.iter("a")} <= {*ids}
 
 
 def test_a_single_system_in_a_language_without_spaces(
