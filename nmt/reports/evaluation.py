@@ -94,7 +94,11 @@ def _bins(analysis: Analysis, keys: Sequence[str]) -> dict[str, Any]:
     ]
     if small:
         parts.append(_bins_of("kind of sentence", small, keys))
-    return {"parts": parts, "has_baseline": any(part["legend"] for part in parts)}
+    return {
+        "parts": parts,
+        "has_baseline": any(part["legend"] for part in parts),
+        "has_rare_words": "rare_words" in analysis.partitions,
+    }
 
 
 def _bins_of(title: str, partitions: Sequence[Partition], keys: Sequence[str]) -> dict[str, Any]:

@@ -117,12 +117,12 @@ def _bins(analysis: Analysis, key: str) -> Iterator[str]:
     """Yields the bins with the largest and smallest lead over a baseline, and that with the worst score."""
     sign, name = 1 if _higher_is_better(key) else -1, metric_name(key)
     scores, leads = {}, {}
-    for partition in analysis.partitions.values():
+    for kind, partition in analysis.partitions.items():
         for label, bin_scores in partition.scores.items():
             value = bin_scores.values.get(key)
             if value is None or bin_scores.sentences < FEW:
                 continue
-            place = f"“{partition.title}: {label}” ({bin_scores.sentences:,} sentences)"
+            place = f"{_place(kind, partition.title, label)} ({bin_scores.sentences:,} sentences)"
             scores[place] = value
             theirs = partition.baseline[label].values.get(key) if label in partition.baseline else None
             if theirs is not None:
@@ -131,12 +131,21 @@ def _bins(analysis: Analysis, key: str) -> Iterator[str]:
         best, least = _extremes(leads, -sign), _extremes(leads, sign)
         digits = metric_digits(key)
         yield (
-            f"The difference in {name} is most favourable at {best}: {leads[best]:+.{digits}f}, and least "
-            f"at {least}: {leads[least]:+.{digits}f}."
+            f"The difference in {name} is most favourable on {best}: {leads[best]:+.{digits}f}, and least "
+            f"on {least}: {leads[least]:+.{digits}f}."
         )
     if len(scores) > 1:
         worst = _extremes(scores, sign)
-        yield f"{name} is worst at {worst}: {shown_score(key, scores[worst])}."
+        yield f"{name} is worst on {worst}: {shown_score(key, scores[worst])}."
+
+
+def _place(kind: str, title: str, label: str) -> str:
+    """Returns the sources of a bin in words."""
+    if kind == "length":
+        return f"sources of {label} {title.removeprefix('source ')}"
+    if kind == "rare_words":
+        return f"sources whose rarest word occurs in training {label} times"
+    return f"sources {label} {title}"
 
 
 def _extremes(values: dict[str, float], sign: int) -> str:

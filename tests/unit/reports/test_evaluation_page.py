@@ -121,10 +121,10 @@ def test_plain_sentences(page: tuple[Any, dict[str, Any]]) -> None:
     best, worst = bins["length"]["bins"]["11-15"], bins["questions"]["bins"]["without"]
     leads = [scores["chrf"] - scores["baseline"]["chrf"] for scores in (best, worst)]
     assert said[2] == (
-        f"The difference in chrF2 is most favourable at “source words: 11-15” (58 sentences): "
-        f"{leads[0]:+.2f}, and least at “questions: without” (59 sentences): {leads[1]:+.2f}."
+        f"The difference in chrF2 is most favourable on sources of 11-15 words (58 sentences): "
+        f"{leads[0]:+.2f}, and least on sources without questions (59 sentences): {leads[1]:+.2f}."
     )
-    assert said[3] == f"chrF2 is worst at “questions: without” (59 sentences): {worst['chrf']:.2f}."
+    assert said[3] == f"chrF2 is worst on sources without questions (59 sentences): {worst['chrf']:.2f}."
     assert (
         said[4]
         == f"The hypotheses are {report['analysis']['length_ratio'] - 1:.0%} longer than the references."
