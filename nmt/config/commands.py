@@ -52,6 +52,7 @@ RECIPE_KEYS = (
     "training.schedule.name",
     "training.schedule.peak",
     "training.schedule.warmup_updates",
+    "training.final_dropout",
     "training.rdrop",
     "training.clip_norm",
     "training.validate_every",

@@ -211,6 +211,11 @@ UNUSED_IN_TRAINING = (
         "has an effect only with training.schedule.name=wsd.",
     ),
     Disabled(
+        "training.final_dropout",
+        lambda config: _schedule(config) in ("noam", "inverse_sqrt", "linear", "constant"),
+        "has an effect only with training.schedule.name=wsd.",
+    ),
+    Disabled(
         "training.simcut_rate",
         lambda config: not config.training.simcut,
         "has no effect without training.simcut.",

@@ -194,6 +194,9 @@ class TrainingConfig(Section, key="training."):
     consistency_from: int = bounded(0, between(0, MANY))
     """The first update with the two passes of `rdrop` or `simcut`. An earlier one has one pass, which takes
     half of the time. 0: all updates have two."""
+    final_dropout: float | None = bounded(None, share())
+    """Replaces `model.dropout` while the learning rate of `wsd` falls to its end (Rennie et al. 2014). Null:
+    `model.dropout`."""
     ema: float = bounded(0.0, decay())
     """Decay of an exponential moving average of the weights, such as 0.999; it is lower in the first updates.
     The average is validated, averaged over checkpoints and delivered. Training itself uses the weights. 0:

@@ -72,15 +72,22 @@ class Dropout(nn.Module):
     The mean does not change. See Srivastava et al. 2014, and section 5.4 of "Attention Is All You Need".
 
     With `rows` it zeroes whole rows. The rate is rounded to 1/65536. The whole model shares the source of
-    random numbers.
+    random numbers. `fixed` says whether `Seq2Seq.set_dropout` leaves the rate as it is.
     """
 
-    def __init__(self, rate: float, source: DropoutSource, *, rows: bool = False) -> None:
+    def __init__(
+        self, rate: float, source: DropoutSource, *, rows: bool = False, fixed: bool = False
+    ) -> None:
         super().__init__()
-        self.rate = rate
         self.rows = rows
-        self.threshold = round(rate * _LEVELS)
+        self.fixed = fixed
         self.source = source
+        self.set_rate(rate)
+
+    def set_rate(self, rate: float) -> None:
+        """Changes the rate of all later calls."""
+        self.rate = rate
+        self.threshold = round(rate * _LEVELS)
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Returns dropout(x), or `residual` + dropout(x).

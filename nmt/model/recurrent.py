@@ -103,7 +103,7 @@ class RecurrentModel(Seq2Seq):
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)
         self.output = nn.Linear(d_model, target_vocab_size, bias=False) if config.tie is Tie.none else None
         self.logit_bias = nn.Parameter(torch.zeros(target_vocab_size)) if config.output_bias else None
-        self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True)
+        self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True, fixed=True)
         self.dropout = Dropout(config.dropout, self.randomness)
         self.encoder = nn.ModuleList(
             BidirectionalLayer(cell, d_model, self.dropout if number else None)

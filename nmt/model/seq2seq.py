@@ -24,7 +24,7 @@ from nmt.config import ModelConfig, typed_options
 from nmt.data.batches.batching import Batch, Longest
 from nmt.errors import UserError
 from nmt.model.backend import Backend
-from nmt.model.dropout import DropoutSource
+from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.weighed import AttentionWeights
 from nmt.runtime.plugins import Registry
 
@@ -262,6 +262,15 @@ class Seq2Seq(nn.Module, ABC):
         By default it seeds `randomness`, from which every `nmt.model.dropout.Dropout` draws.
         """
         self.randomness.seed(seed, self.output_weight.device)
+
+    def set_dropout(self, rate: float) -> None:
+        """Changes the rate of `model.dropout` in all later calls.
+
+        By default it sets that of all modules `nmt.model.dropout.Dropout` that are not `fixed`.
+        """
+        for module in self.modules():
+            if isinstance(module, Dropout) and not module.fixed:
+                module.set_rate(rate)
 
     @abstractmethod
     def blocks(self) -> Sequence[nn.Module]:

@@ -67,7 +67,7 @@ class Transformer(Seq2Seq):
         self.encoder_positions = build_positions(config.positions, _shape(config, causal=False))
         self.decoder_positions = build_positions(config.positions, _shape(config, causal=True))
         self.source_bigrams, self.target_bigrams = (additions.bigram_table(config) for _ in range(2))
-        self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True)
+        self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True, fixed=True)
         self.dropout = Dropout(config.dropout, self.randomness)
         self.encoder = nn.ModuleList(
             EncoderLayer(config, self.randomness, number) for number in range(config.encoder_layers)
@@ -435,7 +435,7 @@ class FeedForward(nn.Module):
         self.inner = Linear(config.d_model, [config.d_ff] * (2 if config.gated else 1))
         self.outer = Linear(config.d_ff, config.d_model)
         self.activation = additions.feed_forward_function(config)
-        self.dropout = Dropout(config.ffn_dropout, randomness)
+        self.dropout = Dropout(config.ffn_dropout, randomness, fixed=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, D) → (N, D)."""

@@ -31,6 +31,8 @@ _CORPUS_A_WEIGHT = 0.1
 256, the smaller model is better, also in Wu et al. 2021."""
 _DROPOUTS = ((12.0, 0.1), (40.0, 0.2), (math.inf, 0.3))
 """Dropout by epochs: up to these, that."""
+_FINAL_DROPOUT = 0.1
+"""Dropout while the learning rate falls, where it was higher before."""
 _MANY_EPOCHS = 15.0
 """Epochs from which on R-Drop takes half of them: on Multi30k, 19 of them are worse than 9.5 with R-Drop."""
 _FEW_UPDATES = 1000
@@ -163,6 +165,7 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
     most = max(1, round(_MOST_EPOCHS * facts.tokens / size.tokens))
     updates, epochs = min(updates, most), min(epochs, _MOST_EPOCHS)
     dropout = next(value for limit, value in _DROPOUTS if epochs < limit)
+    final = _FINAL_DROPOUT if "model.dropout" in _open(config) and dropout > _FINAL_DROPOUT else None
     ending: dict[str, Any]
     if facts.seconds is None:
         every = max(200, min(2000, facts.tokens // size.tokens))
@@ -195,6 +198,7 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "training.schedule.name": "wsd",
         "training.schedule.peak": size.peak,
         "training.schedule.warmup_updates": max(20, min(500, updates // 20)),
+        "training.final_dropout": final,
         "training.rdrop": rdrop,
         "training.clip_norm": 1.0,
         "training.checkpoint_every": every,
@@ -205,7 +209,8 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
     why = "the largest model for which corpus and time suffice"
     if "model.d_model" not in _open(config):
         why = "the given width"
-    also = f" and R-Drop {rdrop:g}" if rdrop else ""
+    falls = f" ({final:g} at the end)" if final is not None else ""
+    also = f"{falls} and R-Drop {rdrop:g}" if rdrop else falls
     typos = augmentation.get("data.augmentation.typos", 0.0)
     changes = f"typos in {100 * typos:.0f} % of the sources, " if typos else ""
     reasons = [

@@ -132,6 +132,7 @@ class Trainer:
         started = time.perf_counter()
         progress = self.progress
         self._update_start = progress.cursor
+        self.training_step.set_dropout(self._dropout_rate())
         self.training_step.begin(progress.loss_scale, progress.update + 1)
         for number in range(self.options.micro_batches):
             batch, cursor = next(self._stream)
@@ -157,6 +158,11 @@ class Trainer:
         progress.seconds += spent
         self._log_update(totals, norm, spent)
         self._profiled()
+
+    def _dropout_rate(self) -> float:
+        """Returns the rate of dropout in the next update."""
+        final = self.options.final_dropout
+        return self.config.model.dropout if final is None or not self.progress.decays else final
 
     def _note_end(self, last: int, limit: str) -> None:
         """Notes the decided last update; a schedule that decays does so from here."""

@@ -17,7 +17,15 @@ from safetensors.torch import save_file
 from toy import LATER, toy_config, write_toy
 
 from nmt.bundle import read_weights
-from nmt.config import Exchange, OptimizerConfig, SetConfig, Sharding, SplitConfig, TrainConfig
+from nmt.config import (
+    Exchange,
+    OptimizerConfig,
+    ScheduleConfig,
+    SetConfig,
+    Sharding,
+    SplitConfig,
+    TrainConfig,
+)
 from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import Cursor
@@ -44,6 +52,10 @@ from nmt.training.update.training_step import Counters
 
 STEADY = OptimizerConfig(epsilon=1e-5)
 """An epsilon above the rounding noise of a gradient, which Adam would otherwise amplify to full steps."""
+FALLING = {
+    "schedule": ScheduleConfig(name="wsd", peak=3e-3, warmup_updates=2, decay_share=0.4),
+    "final_dropout": 0.3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +138,7 @@ def test_fifty_updates_end_in_the_weights_of_one_process(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "then", "options"),
-    [("2", "1", {"rdrop": 1.0, "ema": 0.9}), ("1", "2", {"simcut": 1.0, "consistency_from": 4})],
+    [("2", "1", {"rdrop": 1.0, "ema": 0.9}), ("1", "2", {"simcut": 1.0, "consistency_from": 4, **FALLING})],
 )
 def test_a_run_goes_on_with_another_number_of_processes(
     first: str, then: str, options: dict[str, Any], data: Path, tmp_path: Path

@@ -70,6 +70,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "simcut_rate": 0.2,
         "consistency_from": 6,
     },
+    "the rate falls, with less dropout": {
+        "schedule": ScheduleConfig(name="wsd", peak=0.02, warmup_updates=2, decay_share=0.5),
+        "dropout": 0.4,
+        "final_dropout": 0.1,
+    },
     "fp16, its loss scale": {"precision": Precision.fp16, "max_tokens": 128},
     "by epochs, early stop": {
         "validate_every": 0,

@@ -43,6 +43,7 @@ class TrainingStep:
 
     def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks) -> None:
         self._options, self._ranks, self._loss_scale = options, ranks, 1.0
+        self._dropout: float | None = None
         self.parallel = spread(model, options, ranks, num_extras=NUM_COUNTERS)
         self.model = self.parallel.model
         self.model.residual_dtype = residual_dtype(options)
@@ -55,6 +56,14 @@ class TrainingStep:
             assert isinstance(parallel, Replicated) and parallel.half is not None
             passes = partial(TrainingStep._passes, weakref.proxy(self), last=False)
             self.captured = CapturedPasses(passes, self.model, parallel.half, parallel.exchange, ranks.device)
+
+    def set_dropout(self, rate: float) -> None:
+        """Sets the rate of `model.dropout` of the updates from now on."""
+        if rate != self._dropout:
+            self._dropout = rate
+            self.model.set_dropout(rate)
+            if self.captured is not None:
+                self.captured.clear()  # the graphs have the former rate
 
     def begin(self, loss_scale: float = 1.0, update: int | None = None) -> None:
         """Begins an update, also if `apply` did not end the one before.

@@ -87,6 +87,10 @@ def options(schema: Callable[[], Any], **values: Any) -> Any:
             "training.simcut_rate=0.1: has no effect without training.simcut.",
         ),
         (
+            {"training__final_dropout": 0.1},
+            "training.final_dropout=0.1: has an effect only with training.schedule.name=wsd.",
+        ),
+        (
             {"training__consistency_from": 9},
             "training.consistency_from=9: has no effect without training.rdrop or training.simcut.",
         ),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from nmt.config import ModelConfig
 from nmt.model.dropout import Dropout, DropoutSource
+from nmt.model.seq2seq import build_model
 
 
 def dropout(rate: float, seed: int, *, rows: bool = False) -> Dropout:
@@ -87,6 +91,21 @@ def test_nothing_is_dropped_at_rate_zero_or_when_evaluating(layer: Dropout) -> N
     x = torch.randn(10)
     assert layer(x) is x
     torch.testing.assert_close(layer(x, x), 2 * x)
+
+
+def test_a_rate_can_change_and_those_of_words_and_of_the_inner_layers_are_fixed() -> None:
+    config = ModelConfig(
+        d_model=8, heads=2, d_ff=16, encoder_layers=1, decoder_layers=1, dropout=0.2, ffn_dropout=0.3,
+        word_dropout=0.4,
+    )  # fmt: skip
+    for kind in ("transformer", "rnn_attention"):
+        model = build_model(replace(config, architecture=kind), 9, 9)
+        model.set_dropout(0.5)
+        rates = {module.rate for module in model.modules() if isinstance(module, Dropout)}
+        assert rates == ({0.5, 0.3, 0.4} if kind == "transformer" else {0.5, 0.4})
+    layer = dropout(0.2, seed=1)
+    layer.set_rate(0.5)
+    assert torch.equal(layer(torch.ones(50)), dropout(0.5, seed=1)(torch.ones(50)))
 
 
 @pytest.mark.parametrize("rows", [False, True])

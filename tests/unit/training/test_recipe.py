@@ -75,6 +75,16 @@ def test_a_small_corpus_has_rdrop(pairs: int, minutes: float, words: list[str], 
 
 
 @pytest.mark.parametrize(
+    ("pairs", "words", "final"),
+    [(2_000, [], 0.1), (29_000, [], 0.1), (167_000, [], None), (2_000, ["model.dropout=0.4"], None)],
+)
+def test_high_dropout_falls_with_the_rate(pairs: int, words: list[str], final: float | None) -> None:
+    choices, reasons = chosen(facts(pairs), options("training.budget=30m", *words))
+    assert choices["training.final_dropout"] == final
+    assert (" (0.1 at the end)" in reasons[2]) == bool(final)
+
+
+@pytest.mark.parametrize(
     ("words", "chosen_kinds"),
     [([], {"capitals", "titles", "typos", "unpunctuated"}), (["data.augmentation.titles=1"], set())],
 )
@@ -90,7 +100,8 @@ def test_it_says_what_and_why() -> None:
     assert reasons == [
         "29,000 pairs of 406,000 target tokens; 2 processes, 600 GFLOP/s",
         "4 + 4 layers of width 128: the largest model for which corpus and time suffice",
-        "dropout 0.2 and R-Drop 3 for about 19 epochs, typos in 25 % of the sources, muon at 0.005, in 30m",
+        "dropout 0.2 (0.1 at the end) and R-Drop 3 for about 19 epochs, typos in 25 % of the sources, "
+        "muon at 0.005, in 30m",
     ]
 
 

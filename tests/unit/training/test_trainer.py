@@ -21,6 +21,7 @@ from nmt.config import (
     Average,
     AveragingConfig,
     Precision,
+    ScheduleConfig,
 )
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import Cursor
@@ -351,6 +352,24 @@ def test_the_running_mean_is_what_is_validated_and_saved(
     with again.mean.in_place():
         for name, tensor in saved.items():
             assert torch.equal(again.model.state_dict()[name], tensor)
+
+
+def test_dropout_falls_with_the_learning_rate(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight updates, the rate falls in the last four: see `Ending.decided`."""
+    rates, update = [], Trainer._update
+
+    def watched_update(self: Trainer) -> None:
+        update(self)
+        rates.append(self.model.dropout.rate)
+
+    monkeypatch.setattr(Trainer, "_update", watched_update)
+    schedule = ScheduleConfig(name="wsd", peak=1e-3, warmup_updates=1, decay_share=0.5)
+    run = toy_trainer(prepared, tmp_path, max_updates=8, schedule=schedule, final_dropout=0.05)
+    before = run.config.model.dropout
+    assert run.train()
+    assert rates == [before] * 4 + [0.05] * 4
 
 
 def test_figures_and_profile_of_a_run(prepared: Prepared, tmp_path: Path) -> None:
