@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from nmt import __version__
 from nmt.errors import UserError
@@ -28,6 +28,9 @@ from nmt.runtime.streams import (
     steady_streams,
 )
 
+if TYPE_CHECKING:
+    from nmt.options.arguments import Arguments
+
 C = TypeVar("C")
 
 OK, BUG, USER_ERROR = 0, 1, 2
@@ -40,6 +43,8 @@ def run(
     config_name: str,
     doc: str,
     check: Callable[[C], None] = lambda config: None,
+    sweep_ended: Callable[[Sequence[C], Mapping[int, str]], None] = lambda jobs, failures: None,
+    search: Callable[[Arguments], None] | None = None,
 ) -> None:
     """Runs a command with the options on its command line and exits.
 
@@ -50,13 +55,16 @@ def run(
         doc: the docstring of the command's module, which begins the text of `--help`.
         check: called with `--show` before the options are printed; raises `UserError` for values that the
             command would refuse although they have the right type.
+        sweep_ended: called after the last job of a sweep, with all jobs and the errors of those that failed.
+        search: called in place of the command for a search (`hydra/sweeper=optuna`), with the command line.
 
     Exit status: 0; 2 after a user error; 128 + N after stop signal N, such as 130 after Ctrl-C, 143 after
     SIGTERM, 129 after SIGHUP; 141 if the reader of standard output has closed it; 1 with a traceback after a
     bug.
     """
     program = f"nmt-{config_name}"  # not sys.argv[0], which `python -m` sets to a file
-    end_with(program, lambda: _dispatch(command, schema, config_name, doc, check, sys.argv[1:]))
+    parts = command, schema, config_name, doc, check, sweep_ended, search
+    end_with(program, lambda: _dispatch(*parts, sys.argv[1:]))
 
 
 def end_with(program: str, work: Callable[[], None]) -> NoReturn:
@@ -161,6 +169,8 @@ def _dispatch(
     config_name: str,
     doc: str,
     check: Callable[[C], None],
+    sweep_ended: Callable[[Sequence[C], Mapping[int, str]], None],
+    search: Callable[[Arguments], None] | None,
     arguments: Sequence[str],
 ) -> None:
     # Here and below: a shell waits for completions, and a reader for --help. Each imports what it needs.
@@ -192,10 +202,15 @@ def _dispatch(
     from nmt.options.compose import compose_jobs, names_of_jobs
 
     log_to_stderr()
+    if flags.sweeper:
+        if search is None:
+            raise UserError(f"{flags.sweeper[0]}: only nmt-train searches options. Leave it out.")
+        search(flags)
+        return
     jobs = compose_jobs(schema, config_name, flags)
     if flags.show:
         for job in jobs:
-            _load_plugins(job)
+            load_plugins_of(job)
             check(job)
         for job in jobs:
             put(to_yaml(job))
@@ -211,46 +226,58 @@ def _dispatch(
 
         refuse_launchers("-m", os.environ)
     if len(jobs) > 1:
-        _sweep(command, jobs, names_of_jobs(schema, config_name, flags))
+        _sweep(command, jobs, names_of_jobs(schema, config_name, flags), sweep_ended)
         return
     for job in jobs:
-        _load_plugins(job)
+        load_plugins_of(job)
         command(job)
 
 
-def _load_plugins(job: object) -> None:
+def load_plugins_of(job: object) -> None:
     """Imports the plugins of a job; what they print goes to standard error."""
     if plugins := getattr(job, "plugins", ()):
         reserve_stdout()
     load_plugins(plugins)
 
 
-def _sweep(command: Callable[[C], None], jobs: Sequence[C], names: Sequence[str]) -> None:
+def failure_in_words(error: UserError | OSError) -> str:
+    """Returns the line about a failed job of a sweep. Raises the error if it must end the sweep."""
+    line = str(error) if isinstance(error, UserError) else str(stray_file_error(error) or "")
+    if not line or isinstance(error, BrokenPipeError) or "RANK" in os.environ:
+        raise error  # with torchrun, the other processes of the run end, too
+    return line
+
+
+def _sweep(
+    command: Callable[[C], None],
+    jobs: Sequence[C],
+    names: Sequence[str],
+    ended: Callable[[Sequence[C], Mapping[int, str]], None] = lambda jobs, failures: None,
+) -> None:
     """Runs the jobs of a sweep; a job that the user can correct is reported, and does not end the sweep.
 
     Raises:
         UserError: some jobs failed; the message has their options.
     """
-    failed = []
+    failures: dict[int, str] = {}
     for number, (job, name) in enumerate(zip(jobs, names, strict=True), start=1):
         place = f"job {number} of {len(jobs)} ({name})"
         log.info("%s", place)
         try:
-            _load_plugins(job)
+            load_plugins_of(job)
             command(job)
         except (UserError, OSError) as error:
-            line = error if isinstance(error, UserError) else stray_file_error(error)
-            if line is None or isinstance(error, BrokenPipeError) or "RANK" in os.environ:
-                raise  # with torchrun, the other processes of the run end, too
-            log.error("%s: %s", place, line)
-            failed.append(name)
+            failures[number - 1] = failure_in_words(error)
+            log.error("%s: %s", place, failures[number - 1])
         except BaseException:
             left = len(jobs) - number
             log.error(
                 "the sweep ended in %s%s", place, f"; not run: {left}, from {names[number]}" if left else ""
             )
             raise
-    if failed:
+    if os.environ.get("RANK", "0") == "0":
+        ended(jobs, failures)
+    if failed := [names[number] for number in failures]:
         shown = ", ".join(failed[:_SHOWN_JOBS]) + (", ..." if len(failed) > _SHOWN_JOBS else "")
         raise UserError(f"-m: {len(failed)} of {len(jobs)} jobs failed: {shown}. Their errors are above.")
 

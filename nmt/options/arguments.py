@@ -64,6 +64,8 @@ class Arguments:
     """A folder of YAML files that is searched in addition to `configs/`."""
     completion: str | None = None
     """Print the completion script for this shell instead of running."""
+    sweeper: tuple[str, ...] = ()
+    """The words of a search, such as `hydra/sweeper=optuna`."""
     complete: str | None = None
     """Print the completions of this word; the completion scripts use it."""
 
@@ -76,6 +78,7 @@ def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) ->
     """
     overrides: list[str] = []
     paths: list[str] = []
+    sweeper: list[str] = []
     flags: dict[str, Any] = {}
     takes_paths = schema is not None and "runs" in schema_keys(schema)
     rest = list(arguments)
@@ -96,6 +99,8 @@ def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) ->
         elif argument.startswith("-"):
             given = value if equals else rest[0] if rest and rest[0][:1] != "-" else None
             raise UserError(_unknown_flag(name, given, schema))
+        elif equals and re.match(r"hydra[./]sweeper\b", name) and schema is not None:
+            sweeper.append(argument)
         elif takes_paths and not equals and os.path.exists(argument):
             paths.append(argument)
         else:
@@ -105,7 +110,7 @@ def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) ->
         overrides.append(f"runs=[{','.join(map(_quoted, paths))}]")
     elif paths:
         require_option(paths[0])
-    return Arguments(tuple(overrides), **flags)
+    return Arguments(tuple(overrides), sweeper=tuple(sweeper), **flags)
 
 
 def _quoted(text: str) -> str:

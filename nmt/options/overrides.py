@@ -66,7 +66,7 @@ def settings_of_jobs(schema: type[Any], arguments: Arguments) -> Iterator[list[S
     """
     choices = []
     for text in arguments.overrides:
-        settings = _read(schema, text, arguments.sweep)
+        settings = settings_of(schema, text, arguments.sweep)
         for setting in settings:
             check_truth(schema, setting.key, setting.value)
         choices.append([dataclasses.replace(setting, swept=len(settings) > 1) for setting in settings])
@@ -118,8 +118,12 @@ def _in_grammar(value: Any) -> str:
     return "null" if value is None else str(value).lower()
 
 
-def _read(schema: type[Any], text: str, sweep: bool) -> list[Setting]:
-    """Returns the settings of an argument: one, or one for each value of a sweep."""
+def settings_of(schema: type[Any], text: str, sweep: bool) -> list[Setting]:
+    """Returns the settings of an argument: one, or one for each value of a sweep.
+
+    Raises:
+        UserError: it can't be parsed, or has several values and `sweep` is false.
+    """
     written_key, equals, value = text.partition("=")
     key = written_key.lstrip("+")
     if not key or not equals:
@@ -130,19 +134,19 @@ def _read(schema: type[Any], text: str, sweep: bool) -> list[Setting]:
         texts = _alternatives(text, value) if sweep else [value]
         return [Setting(key, item, read_text(key, item, option), adds=True) for item in texts]
     if any(key == section or key.startswith(f"{section}.") for section in named_sections(schema)):
-        values = _swept(text, value, _parsed(text, f"value={value}"), sweep)
-        return [Setting(key, item, _parsed(text, f"value={item}").value(), adds=True) for item in values]
+        values = _swept(text, value, parsed(text, f"value={value}"), sweep)
+        return [Setting(key, item, parsed(text, f"value={item}").value(), adds=True) for item in values]
     # A group of YAML files, or a section, which may be a group of --config-dir.
     is_group = "/" in key or key == "experiment" or any(k.startswith(f"{key}.") for k in schema_keys(schema))
     if is_group and not value.startswith(("{", "[")):
         # With a plus, Hydra would add a second file of a group that already has one.
         return _choices(text, key if key in GROUPS["train"] else written_key, value, sweep)
-    override = _parsed(text, f"{written_key}{equals}{value}")
+    override = parsed(text, f"{written_key}{equals}{value}")
     return [
         Setting(
             key,
             item,
-            _parsed(text, f"{written_key}={item}").value(),
+            parsed(text, f"{written_key}={item}").value(),
             choice=f"{written_key}={item}" if is_group and item.startswith("[") else None,
             adds=written_key != key,
         )
@@ -169,7 +173,7 @@ def _alternatives(text: str, value: str) -> list[str]:
     if value.startswith("choice(") and value.endswith(")"):
         return split(value.removeprefix("choice(")[:-1])
     if _FUNCTION.fullmatch(value):
-        return _swept(text, value, _parsed(text, f"value={value}"), sweep=True)
+        return _swept(text, value, parsed(text, f"value={value}"), sweep=True)
     return split(value)
 
 
@@ -185,7 +189,8 @@ def _swept(text: str, value: str, override: Override, sweep: bool) -> list[str]:
     try:
         values = list(override.sweep_string_iterator())
     except HydraException as error:  # a glob or an interval, which only Hydra's launchers support
-        raise UserError(f"{text}: is not supported. Give the values, separated by commas.") from error
+        problem = "needs hydra/sweeper=optuna" if "interval(" in value else "is not supported"
+        raise UserError(f"{text}: {problem}. Give the values, separated by commas.") from error
     if not values:
         raise UserError(f"{text}: has no values. Give them, separated by commas.")
     return values
@@ -213,8 +218,12 @@ def _parser() -> OverridesParser:
     return OverridesParser.create()
 
 
-def _parsed(argument: str, text: str) -> Override:
-    """Parses text in Hydra's grammar of overrides; errors name the argument that contains it."""
+def parsed(argument: str, text: str) -> Override:
+    """Parses text in Hydra's grammar of overrides; errors name the argument that contains it.
+
+    Raises:
+        UserError: it can't be parsed.
+    """
     key, _, value = argument.partition("=")
     if number := _LONG_NUMBER.search(f"={value}"):
         digits = sum(character.isdigit() for character in number[0])

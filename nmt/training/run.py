@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ from nmt.training.state.warm_start import (
     with_tokenizer_options,
     with_vocabulary,
 )
-from nmt.training.trainer import Trainer, open_checkpoints
+from nmt.training.trainer import Judge, Trainer, open_checkpoints
 from nmt.training.update.objective import build_objective
 from nmt.training.update.optimizer import check_optimizer
 from nmt.training.update.schedule import build_schedule
@@ -95,7 +96,7 @@ class TrainResult:
     text: str = field(repr=False)
 
 
-def train(config: TrainConfig) -> str:
+def train(config: TrainConfig, judge: Judge | None = None) -> str:
     """Calls `run`, and returns only the text to print.
 
     Returns:
@@ -105,12 +106,14 @@ def train(config: TrainConfig) -> str:
         UserError: as `run`.
         Stopped: as `run`.
     """
-    result = run(config)
+    result = run(config, judge)
     return "" if result is None else result.text
 
 
-def run(config: TrainConfig) -> TrainResult | None:
+def run(config: TrainConfig, judge: Judge | None = None) -> TrainResult | None:
     """Prepares the data, trains or resumes, averages, tests, and writes the model folder.
+
+    `judge` may stop the training after a validation. A process of its own may call it.
 
     Returns:
         The result; None in all processes of a launcher except the first.
@@ -122,7 +125,7 @@ def run(config: TrainConfig) -> TrainResult | None:
     if launched():
         if config.find_rate:
             raise UserError("find_rate=true: has one process. Start it without a launcher.")
-        return _run_joined(config, parent_reports=False)
+        return _run_joined(config, judge, parent_reports=False)
     folder = RunFolder(Path(config.run_dir))
     config = with_former_split(before_preparation(config, folder), folder)
     processes = num_processes(config.training)
@@ -131,25 +134,27 @@ def run(config: TrainConfig) -> TrainResult | None:
     warn_of_crowded_cores(config.training, processes)
     alone = config.prepare_only or config.find_rate
     if alone or (processes == 1 and not config.training.max_restarts):
-        return run_rank(config, Ranks.join(0, 1, 0, choose_device("auto")))
+        return run_rank(config, Ranks.join(0, 1, 0, choose_device("auto")), judge)
     stop, restarts = StopRequest(), config.training.max_restarts
     result: TrainResult | None
     with folder.logging(later=True):  # of the failures of ranks
-        result = launch(run_launched, to_yaml(config), processes, stop, max_restarts=restarts)
+        work = partial(run_launched, judge=judge)
+        result = launch(work, to_yaml(config), processes, stop, max_restarts=restarts)
     if result is None:
         raise Stopped(stop.signum)
     return result
 
 
-def run_launched(config_text: str) -> TrainResult | None:
+def run_launched(config_text: str, judge: Judge | None = None) -> TrainResult | None:
     """Runs in each rank that `run` has started; returns None after a stop, and in all ranks but the first."""
     try:
-        return _run_joined(from_yaml(TrainConfig, config_text, "the options of the run"), parent_reports=True)
+        config = from_yaml(TrainConfig, config_text, "the options of the run")
+        return _run_joined(config, judge, parent_reports=True)
     except Stopped:
         return None
 
 
-def _run_joined(config: TrainConfig, *, parent_reports: bool) -> TrainResult | None:
+def _run_joined(config: TrainConfig, judge: Judge | None, *, parent_reports: bool) -> TrainResult | None:
     """Joins the other ranks, and runs with them; all end together.
 
     The options of rank 0 hold. Failures are reported by rank 0, or with `parent_reports` by the parent of all
@@ -165,14 +170,14 @@ def _run_joined(config: TrainConfig, *, parent_reports: bool) -> TrainResult | N
         log.setLevel(logging.CRITICAL)
     try:
         with watched(ranks, logs=not parent_reports):
-            result = run_rank(config, ranks)
+            result = run_rank(config, ranks, judge)
             ranks.leave()
             return result
     except UserError as error:
         raise (error if ranks.is_main or parent_reports else SystemExit(2)) from None
 
 
-def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
+def run_rank(config: TrainConfig, ranks: Ranks, judge: Judge | None = None) -> TrainResult | None:
     """Runs in one rank. Rank 0 does everything that is done once: it prepares the data, saves and logs.
 
     The options of rank 0 hold. The other ranks do the tasks that it shares, until there is none left.
@@ -185,7 +190,7 @@ def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
         Stopped: as `run`.
     """
     if ranks.is_main:
-        result = _run_main(config, ranks)
+        result = _run_main(config, ranks, judge)
         ranks.share(None)
         return result
     while (task := ranks.share(None)) is not None:
@@ -199,7 +204,7 @@ def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
     return None
 
 
-def _run_main(config: TrainConfig, ranks: Ranks) -> TrainResult:
+def _run_main(config: TrainConfig, ranks: Ranks, judge: Judge | None = None) -> TrainResult:
     """Runs in rank 0, with all ranks."""
     started, folder = time.perf_counter(), RunFolder(Path(config.run_dir))
     config = with_former_split(before_preparation(config, folder), folder)
@@ -218,7 +223,7 @@ def _run_main(config: TrainConfig, ranks: Ranks) -> TrainResult:
         results = finished_results(config, folder) if rewind_target(config, folder) is None else None
         if results is None:
             ranks.share((to_yaml(config), prepared.fingerprint, start))
-            results = _train_and_finish(config, prepared, ranks, start, started)
+            results = _train_and_finish(config, prepared, ranks, start, started, judge)
         else:
             option = results["training"]["ended"].split("=")[0]
             more = "" if option in fixed_options(config) else f"; a larger {option} resumes it"
@@ -244,7 +249,12 @@ def _follow(ranks: Ranks, config: TrainConfig, fingerprint: str, start: str | No
 
 
 def _train_and_finish(
-    config: TrainConfig, prepared: Prepared, ranks: Ranks, start: str | None, started: float | None = None
+    config: TrainConfig,
+    prepared: Prepared,
+    ranks: Ranks,
+    start: str | None,
+    started: float | None = None,
+    judge: Judge | None = None,
 ) -> dict[str, Any]:
     """Trains to the end, and evaluates the final model; returns the results, in rank 0.
 
@@ -255,7 +265,7 @@ def _train_and_finish(
     folder = RunFolder(Path(config.run_dir))
     with closing(loggers_of(config) if ranks.is_main else Loggers()) as loggers:
         with stop.listening(_log_stopping, launched="RANK" in os.environ):
-            done = Trainer(config, prepared, folder, ranks, stop, started, loggers).train()
+            done = Trainer(config, prepared, folder, ranks, stop, started, loggers, judge).train()
         if ranks.share(not done or stop()):
             log.info("stopped; the same command resumes from here")
             loggers.close()  # before the other ranks end

@@ -53,6 +53,9 @@ from nmt.training.update.schedule import Decay, build_schedule, learning_rate
 from nmt.training.update.training_step import Counters, uses_graphs
 from nmt.training.validation import ValidationStopped, Validator
 
+Judge = Callable[[int, float | None], bool]
+"""Called in the main process with the update and the criterion of a validation; true stops the training."""
+
 _SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and loggers
 
 
@@ -62,7 +65,7 @@ class Trainer:
     Of the options, every `auto` is replaced except that of `data.loaders`. Only the main process writes to
     the folder. `stop` is polled between updates; once it returns true, the state is saved and training stops.
     `started` is the `time.perf_counter` of the start of this session, before the data were prepared; None:
-    now. `loggers` get the figures; they are not closed.
+    now. `loggers` get the figures; they are not closed. `judge` may stop the training after a validation.
     """
 
     def __init__(
@@ -74,8 +77,9 @@ class Trainer:
         stop: Callable[[], bool],
         started: float | None = None,
         loggers: Loggers | None = None,
+        judge: Judge | None = None,
     ) -> None:
-        self._loggers = loggers or Loggers()
+        self._loggers, self._judge = loggers or Loggers(), judge
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
         self._stopping, self._started = False, started or time.perf_counter()
@@ -297,6 +301,10 @@ class Trainer:
                 for name, text in sample.items()
             ),
         )
+        if self._judge is not None and self.progress.ended(self.options) is None:
+            if self._judge(self.progress.update, validated.criterion_value(self.options)):
+                log.info("update %d: stopped early, other trials were better", self.progress.update)
+                self._stopping = True
 
     def _restore(self) -> None:
         """Loads the newest checkpoint, or that of `resume_from`, if there is one."""

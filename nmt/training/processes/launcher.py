@@ -34,7 +34,7 @@ from nmt.training.processes.requirements import LOOPBACK, require_exchange
 from nmt.training.processes.stopping import StopRequest
 
 Work = Callable[[str], Any]
-"""The function that each rank runs, with the argument of `launch`. It must be importable by name."""
+"""The function that each rank runs, with the argument of `launch`. It is sent to the ranks by pickle."""
 
 _STOP = "stop"  # name of the file that requests a stop
 _MONITOR_INTERVAL = 0.2  # seconds
@@ -47,7 +47,7 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, *, max_
     The parent handles stop signals, which may arrive more than once. At the first, each rank gets SIGTERM.
 
     Args:
-        work: a function at the top level of a module.
+        work: a function at the top level of a module, or a `partial` of one.
         argument: passed to `work`.
         processes: number of ranks.
         stop: the stop request of the run.

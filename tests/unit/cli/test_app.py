@@ -145,7 +145,7 @@ def test_show_refuses_names_that_a_training_would_refuse(
 
 
 def test_a_sweep_goes_on_after_a_job_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    done = []
+    done, ended = [], []
 
     def command(job: int) -> None:
         if job == 2:
@@ -153,8 +153,8 @@ def test_a_sweep_goes_on_after_a_job_that_fails(caplog: pytest.LogCaptureFixture
         done.append(job)
 
     with caplog.at_level("INFO", "nmt"), pytest.raises(UserError) as failed:
-        _sweep(command, [1, 2, 3], ["seed=1", "seed=2", "seed=3"])
-    assert done == [1, 3]
+        _sweep(command, [1, 2, 3], ["seed=1", "seed=2", "seed=3"], lambda *end: ended.append(end))
+    assert done == [1, 3] and ended == [([1, 2, 3], {1: "seed=2: is unlucky."})]
     assert "job 2 of 3 (seed=2): seed=2: is unlucky." in caplog.messages
     assert str(failed.value) == "-m: 1 of 3 jobs failed: seed=2. Their errors are above."
 

@@ -26,6 +26,7 @@ from nmt.config.schema import text_option
 from nmt.errors import UserError
 from nmt.options.arguments import read_arguments
 from nmt.options.compose import compose_jobs
+from nmt.options.search import read_search
 
 SCHEMAS: dict[str, type[Any]] = {
     "train": TrainConfig,
@@ -119,6 +120,9 @@ def overrides_of(name: str, words: Sequence[str]) -> list[dict[str, str]]:
         arguments = replace(arguments, overrides=(*arguments.overrides, f"runs=[{','.join(folders)}]"))
     if arguments.help or arguments.version or arguments.completion:
         return []
+    if arguments.sweeper:
+        search = read_search(SCHEMAS[name], arguments)
+        arguments = replace(arguments, overrides=tuple(next(search.corners())), sweep=False)
     given = {key: value for key, _, value in (word.partition("=") for word in arguments.overrides)}
     if ELLIPSIS in words and name == "train" and not {"data", "experiment"} & set(given):
         given = {"data": "local", "data.source_lang": "en", "data.target_lang": "de"} | given

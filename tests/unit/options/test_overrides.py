@@ -15,7 +15,7 @@ from nmt.config.storage import from_yaml, to_yaml
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs
-from nmt.options.overrides import _parsed, quoted, read_text, split
+from nmt.options.overrides import parsed, quoted, read_text, split
 
 LOCAL = ("data=local", "data.source_lang=en", "data.target_lang=de")
 
@@ -237,7 +237,7 @@ def test_any_text_can_be_quoted(text: str) -> None:
     assert read_text("key", quoted(text), option) == text
     assert read_text("key", f"[{quoted(text)}, {quoted(text)}]", option) == [text, text]
     assert split(f"{quoted(text)},x") == [quoted(text), "x"]
-    assert _parsed("key=", f"key={quoted(text)}").value() == text
+    assert parsed("key=", f"key={quoted(text)}").value() == text
 
 
 @given(TEXT)
