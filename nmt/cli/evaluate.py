@@ -75,6 +75,7 @@ def evaluate(config: EvalConfig) -> None:
 
 def _compare(config: EvalConfig) -> None:
     from nmt.reports.comparison import compare_runs  # imports torch
+    from nmt.reports.comparison_page import comparison_page
 
     check_runs(config)
     compared = compare_runs(
@@ -91,6 +92,8 @@ def _compare(config: EvalConfig) -> None:
             _write_json(config.json, compared.as_dict())
         if config.table is not None:
             _write(config.table, compared.rendered(config.table))
+        if config.report is not None:
+            _write(config.report, comparison_page(compared).html())
 
 
 def _score(config: EvalConfig) -> None:

@@ -16,7 +16,7 @@ from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.options.search import read_search
-from nmt.runtime.files import expanded, locked, make_folder
+from nmt.runtime.files import expanded, locked, make_folder, replaced
 from nmt.runtime.streams import log
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def sweep_ended(jobs: Sequence[TrainConfig], failures: Mapping[int, str]) -> Non
     """Prints the table of the runs of a sweep; `failures` has the errors of jobs by their numbers from 0."""
     if not any(job.prepare_only or job.find_rate for job in jobs):
         folders = [job.run_dir for job in jobs]
-        _compare(folders, {folders[number]: f"failed: {line}" for number, line in failures.items()})
+        parent = os.path.commonpath([os.path.dirname(expanded(folder)) or "." for folder in folders])
+        outcomes = {folders[number]: f"failed: {line}" for number, line in failures.items()}
+        _compare(folders, outcomes, Path(parent))
 
 
 def search(flags: Arguments, train: Train, check: Callable[[TrainConfig], None]) -> None:
@@ -133,23 +135,33 @@ def _run_trial(study: Study, number: int, job: TrainConfig, train: Train) -> Non
 
 def _end(study: Study, outcomes: Mapping[str, str]) -> None:
     """Prints the table of all trials, and the command with the best options."""
-    best = _compare([str(study.folder / f"trial-{number}") for number in range(study.count())], outcomes)
+    folders = [str(study.folder / f"trial-{number}") for number in range(study.count())]
+    best = _compare(folders, outcomes, study.folder)
     if best is not None:
         words = study.search.words(study.values(int(best.removeprefix("trial-"))))
         given = [word for word in words if not word.startswith("run_dir=")]
         put(f"{shlex.join(['nmt-train', *given])}\n")
 
 
-def _compare(folders: Sequence[str], outcomes: Mapping[str, str]) -> str | None:
-    """Prints the table of runs, if any has ended; returns the name of the best one, if it is known."""
-    from nmt.reports.comparison import compare_runs  # imports torch
+def _compare(folders: Sequence[str], outcomes: Mapping[str, str], parent: Path) -> str | None:
+    """Prints the table of runs, if any has ended, and writes its page, `sweep.html` in the folder `parent`.
+
+    Returns:
+        The name of the best run; None if it is not known.
+    """
+    # These import torch.
+    from nmt.reports.comparison import compare_runs
+    from nmt.reports.comparison_page import comparison_page
 
     try:
         compared = compare_runs(folders, split="valid", outcomes=outcomes)
     except UserError as error:
         log.warning("no table of the runs: %s", error)
         return None
-    put(f"\n{compared.plain()}")
+    page = parent / "sweep.html"
+    put(f"\n{compared.plain()}page: {page}\n")
+    with replaced(page) as temporary:
+        temporary.write_text(comparison_page(compared).html(), encoding="utf-8")
     return compared.best
 
 

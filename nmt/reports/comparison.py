@@ -114,9 +114,9 @@ class RunComparison:
         return list(dict.fromkeys(key for run in self.runs if run.scores for key in run.scores.values))
 
     def table(self) -> Table:
-        """Returns the table, in which a column has the options that differ."""
-        header = ["run", "options", *self._titles()]
-        rows = [[run.name, run.words(), *self._cells(run)] for run in self.runs]
+        """Returns the table, whose last column has the options that differ."""
+        header = ["run", *self._titles(), "options"]
+        rows = [[run.name, *self._cells(run), run.words()] for run in self.runs]
         return Table(header, rows, [*self._explained(), *self.notes])
 
     def plain(self) -> str:

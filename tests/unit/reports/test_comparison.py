@@ -17,6 +17,7 @@ from nmt.errors import UserError
 from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs
 from nmt.reports.comparison import compare_runs, criterion_value
+from nmt.reports.comparison_page import comparison_page
 
 REFERENCES = [f"the {a} cat sees {b} small dogs near the old house" for a in "abcdefghij" for b in "xyz"]
 BETTER = [line.replace("small", "little") if n % 5 == 0 else line for n, line in enumerate(REFERENCES)]
@@ -90,8 +91,8 @@ def test_the_table_and_the_figures_of_sacrebleu(runs: list[Path]) -> None:
     assert (ours[1]["scores"]["bleu"], ours[1]["intervals"]["bleu"]) == (second.score, second.ci)
     assert ours[1]["comparison"]["bleu"]["p_value"] == second.p_value
     assert ours[1]["options"] == ["seed=2", "model.norm=pre"] and compared.best == "second"
-    assert "| first | seed=1 model.norm=post | 94.33 ±3.82 |" in compared.rendered("x.md")
-    assert "second & seed=2 model.norm=pre & 89.32" in compared.rendered("x.tex").replace(r"\ ", "")
+    assert "| first | 94.33 ±3.82 | 2.5 | 1,200 | 34,567 | 9,876 | seed=1" in compared.rendered("x.md")
+    assert "9,876 & seed=2 model.norm=pre" in compared.rendered("x.tex")
 
 
 def test_a_run_with_a_score_from_elsewhere_is_marked_and_not_compared(runs: list[Path]) -> None:
@@ -181,3 +182,29 @@ def test_the_command(runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFix
         evaluate(config)
     with pytest.raises(UserError, match="^.*notes.txt: options are written key=value"):
         read_arguments(words[2:3], EvalConfig)
+
+
+def test_the_page(runs: list[Path]) -> None:
+    odd = runs[1].rename(runs[1].parent / "<b>&'bold")
+    record = '{"kind": "valid", "update": %d, "loss": %.1f, "bleu": null}\n'
+    (runs[0] / "metrics.jsonl").write_text(record % (100, 8.5) + record % (200, 7.5))
+    (odd / "metrics.jsonl").write_text(record % (100, 7.5) + record % (200, 6.5))
+    compared = compare_runs([runs[0], odd])
+    page = comparison_page(compared)
+    assert [section.name for section in page.sections] == [
+        *("summary", "runs", "curves", "comparison", "signs", "sentences"),
+    ]
+    assert page.sections[0].content["sentences"][:3] == [
+        "<b>&'bold has the best BLEU on the validation set.",
+        "Significantly worse than first in BLEU: <b>&'bold.",
+        "Sentence by sentence, <b>&'bold (hypotheses) is compared with first (baseline).",
+    ]
+    html = page.html()
+    data = json.loads(
+        html.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    )
+    assert {key: data[key] for key in compared.as_dict()} == json.loads(json.dumps(compared.as_dict()))
+    assert data["curves"] == {
+        "Validation loss": {"first": [[100, 8.5], [200, 7.5]], odd.name: [[100, 7.5], [200, 6.5]]}
+    }
+    assert "<b>" not in html and "&lt;b&gt;&amp;&#39;bold" in html
