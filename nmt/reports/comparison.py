@@ -405,7 +405,7 @@ def _best(runs: Sequence[ComparedRun]) -> str | None:
         (one.config.training.criterion, one.config.training.criterion_set, _identity(_valid_facts(one)))
         for one in (run.record for run, _ in ended)
     }
-    if len(criteria) != 1 or len(ended) < 2:
+    if len(criteria) != 1 or len(runs) < 2:
         return None
     sign = 1 if higher_is_better(ended[0][0].record.config.training.criterion) else -1
     return max(ended, key=lambda pair: sign * pair[1])[0].name

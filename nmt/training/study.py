@@ -168,8 +168,9 @@ class TrialJudge:
 
 
 def _built(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+    module = getattr(_optuna(), f"{kind}s")
     try:
-        return getattr(getattr(_optuna(), f"{kind}s"), name)(**options)
+        return getattr(module, name)(**options)
     except (TypeError, ValueError, ImportError) as error:
         given = " ".join(f"hydra.sweeper.{kind}.{key}={value}" for key, value in options.items())
         raise UserError(f"{given}: {name} of Optuna refuses it: {error}.") from error

@@ -15,7 +15,11 @@ LONGER = "training.max_updates=9", "training.criterion=loss", "training.log_ever
 SEARCH = (
     *("-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner.n_startup_trials=1"),
     *("training.schedule.peak=tag(log,interval(0.00001,0.1))", "model.dropout=choice(0.1,0.2)"),
-    "training.schedule.warmup_updates=1",
+    *(
+        "training.schedule.name=constant",
+        "training.schedule.warmup_updates=1",
+        "hydra.sweeper.sampler.seed=2",
+    ),
 )
 
 
@@ -46,7 +50,9 @@ def test_a_sweep_ends_in_a_table(toy: Toy) -> None:
     assert (toy.folder / "sweep/seed-1/results.json").stat().st_mtime_ns == first
     assert [line.split(" ")[0] for line in lines[2:6]] == ["seed-1", "seed=1", "seed-2", "seed=2"]
     assert [line.split(" ")[-3] for line in (lines[2], lines[4])] == ["9", "9"]  # updates
-    assert lines[-2].startswith("Best loss on the validation set: seed-")
+    assert lines[-3].startswith("Best loss on the validation set: seed-")
+    page = (toy.folder / "sweep/sweep.html").read_text()
+    assert '"name": "seed-1"' in page and '"curves": {"Validation loss": {"seed-1": [[3, ' in page
 
 
 def trials(folder: Path) -> list[tuple[str, object, object, object]]:
@@ -79,7 +85,7 @@ def test_wrong_searches_are_one_line(toy: Toy) -> None:
         ("model.nrom=1", "model.nrom: there is no such option"),
         ("model.norm=pre,pots", "model.norm: "),
         ("hydra.sweeper.direction=minimize", "=minimize: training.criterion=bleu is to be maximized."),
-        ("training.schedule.name=choice(wsd,cosine)", "training.schedule.name=cosine: there is no schedule"),
+        ("training.optimizer.name=choice(adam,sgd)", "training.optimizer.name=sgd: there is no optimizer"),
     ):
         assert message in toy.refused("nmt-train", *SEARCH, *toy.small("run_dir=wrong", word)), word
     assert not (toy.folder / "wrong").exists()

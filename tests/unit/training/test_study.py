@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,11 +63,16 @@ def test_a_trial_below_the_median_is_stopped(tmp_path: Path) -> None:
     assert judge(150, None) is False  # no other trial has this update
 
 
-def test_errors(tmp_path: Path) -> None:
-    study(tmp_path)
+def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = study(tmp_path)
     with pytest.raises(UserError, match="has a search with other options, or without them: seed=3. Give the"):
         study(tmp_path).begin([*WORDS, "seed=3"])
     with pytest.raises(
         UserError, match=r"^hydra.sweeper.pruner.startup=3: MedianPruner of Optuna refuses it"
     ):
         study(tmp_path, "hydra.sweeper.pruner.startup=3")
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(
+        UserError, match="^hydra/sweeper=optuna: the package optuna is not installed. Run pip"
+    ):
+        made.check()
