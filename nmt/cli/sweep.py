@@ -29,7 +29,9 @@ def sweep_ended(jobs: Sequence[TrainConfig], failures: Mapping[int, str]) -> Non
     """Prints the table of the runs of a sweep; `failures` has the errors of jobs by their numbers from 0."""
     if not any(job.prepare_only or job.find_rate for job in jobs):
         folders = [job.run_dir for job in jobs]
-        parent = os.path.commonpath([os.path.dirname(expanded(folder)) or "." for folder in folders])
+        parent = os.path.commonpath(
+            [os.path.dirname(os.path.abspath(expanded(folder))) for folder in folders]
+        )
         outcomes = {folders[number]: f"failed: {line}" for number, line in failures.items()}
         _compare(folders, outcomes, Path(parent))
 
