@@ -25,6 +25,7 @@ from nmt.reports.run import RunRecord
 from nmt.runtime.streams import progress, visible
 
 _WIDTH = 100  # characters of a line of plain text
+_UNCUT = 1000  # characters of a row, whose names are not cut
 _ROUNDING = 1e-6
 _OF_THE_FOLDER = frozenset({"run_dir", "name", "resume", "resume_from", "recipe_keeps"})
 _COUNTS = {"minutes": "{:.1f}", "updates": "{:,}", "target_tokens": "{:,}", "parameters": "{:,}"}
@@ -121,12 +122,13 @@ class RunComparison:
 
     def plain(self) -> str:
         """Returns the table as plain text, with the options that differ below the name of each run."""
-        rows: list[list[str]] = []
-        for run in self.runs:
-            rows.append([run.name, *self._cells(run)])
-            lines = textwrap.wrap(visible(run.words()), _WIDTH, break_on_hyphens=False)
-            rows += [[f"  {line}"] for line in lines]
-        lines = [visible(self.title), "", *Table(["run", *self._titles()], rows).lines(_WIDTH), ""]
+        rows = [[run.name, *self._cells(run)] for run in self.runs]
+        header, *lines_of_runs = Table(["run", *self._titles()], rows).lines(_UNCUT)
+        lines = [visible(self.title), "", header]
+        for run, line in zip(self.runs, lines_of_runs, strict=True):
+            words = textwrap.wrap(visible(run.words()), _WIDTH, break_on_hyphens=False)
+            lines += [line, *(f"  {part}" for part in words)]
+        lines.append("")
         for note in [*self._explained(), *self.notes]:
             lines += textwrap.wrap(visible(note), _WIDTH, break_on_hyphens=False)
         return "\n".join(lines) + "\n"

@@ -25,10 +25,10 @@ WORSE = [line.replace("old house", "new barn") if n % 2 else line for n, line in
 TABLE = """\
 2 runs, scored on test
 
-run                                  BLEU  minutes  updates  target tokens  parameters
-first                         94.33 ±3.82      2.5    1,200         34,567       9,876
+run                        BLEU  minutes  updates  target tokens  parameters
+first               94.33 ±3.82      2.5    1,200         34,567       9,876
   seed=1 model.norm=post
-second                      89.32 ±3.56 *      2.5    1,200         34,567       9,876
+second            89.32 ±3.56 *      2.5    1,200         34,567       9,876
   seed=2 model.norm=pre
 
 Higher BLEU is better.
