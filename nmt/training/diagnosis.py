@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import fmean
 from typing import Any
@@ -22,6 +22,7 @@ from nmt.evaluation.analysis.signs import SIGNS
 from nmt.evaluation.tables import WIDTH, metric_digits, metric_name
 from nmt.runtime.streams import visible
 from nmt.training.figures.validated import LOSS, criterion_for
+from nmt.training.recipe import SIZES
 from nmt.training.text_evidence import TextEvidence
 from nmt.training.update.schedule import SCHEDULES
 
@@ -40,8 +41,6 @@ _SURPRISE = 1.25  # text of the same corpora: at most 1.07; of other corpora: 1.
 _LONG_SHARE = 0.1  # of the sources; 0.01 by definition in text like that of the training
 _CHRF = 10.0  # points, and
 _DEVIATIONS = 3.29  # standard errors: p < 0.001
-
-_CAUSES = {"diverged", "overfitted", "still_improving", "too_large", "too_small"}
 
 
 @dataclass(frozen=True)
@@ -99,15 +98,9 @@ class FinishedRun:
 
 
 def diagnosis(run: FinishedRun) -> list[dict[str, str]]:
-    """Returns the findings of a run, for `results.json`.
-
-    If the training failed, the faults of its translations follow from that, so they name no option.
-    """
-    checks = _diverged, _overfitted, _unfinished, _size, _vocabulary, _dirty, _unlike
-    findings = [finding for check in checks for finding in check(run)]
-    failed = not _CAUSES.isdisjoint(finding.name for finding in findings)
-    findings += [replace(fault, option="") if failed else fault for fault in _faults(run)]
-    return [asdict(finding) for finding in findings]
+    """Returns the findings of a run, for `results.json`; those of the training are first."""
+    checks = _diverged, _overfitted, _unfinished, _size, _vocabulary, _dirty, _unlike, _faults
+    return [asdict(finding) for check in checks for finding in check(run)]
 
 
 def diagnosis_text(findings: Sequence[Mapping[str, str]]) -> str:
@@ -265,12 +258,17 @@ def _size(run: FinishedRun) -> Iterator[Finding]:
     before, after = trained[-1][1], validated[-1][1]
     gap = math.log(after / before)
     perplexities = f"Perplexity: {before:.2f} in training, {after:.2f} in validation."
+    width, options = run.config.model.d_model, [*_regularised(run.config)]
     if gap > _GAP and tokens < _CORPUS_A_WEIGHT * weights:
+        name, words = "small_corpus", "The corpus is small even for a small model"
+        if width > SIZES[0].d_model:  # on 2,000 pairs, width 64 is worse than 128
+            name, words = "too_large", "The model is too large for its corpus"
+            options.append(f"model.d_model={width // 2}")
         yield Finding(
-            "too_large",
-            "The model is too large for its corpus: it knows the text by heart. More pairs help most.",
+            name,
+            f"{words}, which it knows by heart. More pairs help most.",
             f"{perplexities} Target tokens of the corpus: {tokens:,} for {weights:,} weights.",
-            "; ".join([*_regularised(run.config), f"model.d_model={run.config.model.d_model // 2}"]),
+            "; ".join(options),
         )
     seen, points = run.training["target_tokens"], _end(run.quality())
     if (
@@ -284,7 +282,7 @@ def _size(run: FinishedRun) -> Iterator[Finding]:
             "too_small",
             "The model is too small for its corpus: it has stopped learning, also on the training text.",
             f"{perplexities} Target tokens that it was trained on: {seen:,} for {weights:,} weights.",
-            f"model.d_model={2 * run.config.model.d_model}",
+            f"model.d_model={2 * width}",
         )
 
 
@@ -386,22 +384,18 @@ _OPTIONS = {
 
 def _faults(run: FinishedRun) -> Iterator[Finding]:
     """Signs of faults that the translations show more often than the references."""
-    penalty = run.config.decoding.length_penalty
-    lengths = {"short": penalty + 0.5, "long": max(0.0, penalty - 0.5)}
-    options = _OPTIONS | {name: f"decoding.length_penalty={value:g}" for name, value in lengths.items()}
-    for name, sign in SIGNS.items():
-        shown = {
-            key: text.signs[name]
-            for key, text in run.texts.held_out.items()
-            if name in text.signs and text.signs[name].is_fault
+    faults: dict[str, list[str]] = {}
+    for key, text in run.texts.held_out.items():
+        for name, count in text.signs.items():
+            if count.is_fault:
+                words = f"{key}: {count.hypotheses} of {count.sentences}, references {count.references}."
+                faults.setdefault(name, []).append(words)
+    penalty, options = run.config.decoding.length_penalty, _OPTIONS
+    if not {"short", "long"} <= faults.keys():  # no penalty is right for a model that writes both
+        options = options | {
+            "short": f"decoding.length_penalty={penalty + 0.5:g}",
+            "long": f"decoding.length_penalty={max(0.0, penalty - 0.5):g}",
         }
-        if shown:
-            yield Finding(
-                name,
-                f"The translations have {sign.words} more often than the references.",
-                " ".join(
-                    f"{key}: {count.hypotheses} of {count.sentences}, references {count.references}."
-                    for key, count in shown.items()
-                ),
-                options.get(name, ""),
-            )
+    for name in sorted(faults, key=list(SIGNS).index):
+        problem = f"The translations have {SIGNS[name].words} more often than the references."
+        yield Finding(name, problem, " ".join(faults[name]), options.get(name, ""))

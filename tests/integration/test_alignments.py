@@ -110,6 +110,22 @@ def test_a_model_that_reverses_aligns_in_reverse(reversal: Path) -> None:
     assert aligned == [one.alignment for one in found]
 
 
+def test_the_analysis_names_a_system_that_translates_other_sentences(reversal: Path) -> None:
+    sources, references = (
+        (reversal / f"test.{end}").read_text(encoding="utf-8").split("\n")[:-1] for end in ("src", "tgt")
+    )
+    report = nmt.evaluate(
+        model_dir=reversal / "run",
+        sources=sources,
+        references=references,
+        baseline=references[1:] + references[:1],
+        overrides=["analysis=true", "device=cpu", "threads=1"],
+    )
+    assert report.analysis is not None
+    assert report.analysis.signs["unaligned"].hypotheses == 0
+    assert report.analysis.baseline_signs["unaligned"].is_fault
+
+
 def test_the_choice_is_stored(reversal: Path, tmp_path: Path) -> None:
     results = json.loads((reversal / "run/results.json").read_text(encoding="utf-8"))
     section = results["alignment"]

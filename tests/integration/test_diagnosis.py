@@ -40,7 +40,7 @@ def learning(data: Path, run: Path, change: Change, *, pairs: int = 2000, **trai
         "validate_every": 50,
         "checkpoint_every": 50,
         "criterion": "loss",
-        "averaging": AveragingConfig(kind=Average.none),
+        "averaging": AveragingConfig(kind=Average.last, count=1),
         "schedule": ScheduleConfig(name="wsd", peak=4e-3, warmup_updates=50),
     }
     config = toy_config(data, run, dropout=0.0, **(options | training))

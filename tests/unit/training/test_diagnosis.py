@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config import ScheduleConfig, TrainConfig, TrainingConfig
+from nmt.config import ModelConfig, ScheduleConfig, TrainConfig, TrainingConfig
 from nmt.evaluation.analysis.signs import Count
 from nmt.training.diagnosis import FinishedRun, diagnosis, diagnosis_text, rise_p_value
 from nmt.training.text_evidence import HeldOutEvidence, Pieces, TextEvidence
@@ -32,6 +32,7 @@ def run(
     warnings: Sequence[str] = (),
     texts: TextEvidence = TEXTS,
     flat_until: float = float("inf"),
+    width: int = 512,
     **options: Any,
 ) -> FinishedRun:
     """Returns a sound run with changes; `ppl` are the last perplexities of training and validation."""
@@ -46,7 +47,8 @@ def run(
         "training": facts | (training or {}),
         "data": {"cleaning": {"pairs": 30_000, "dropped": cleaning or {"ratio": 9}}, "warnings": warnings},
     }
-    config = TrainConfig(training=TrainingConfig(criterion="bleu", max_updates=800, **options))
+    options = {"criterion": "bleu", "max_updates": 800, **options}
+    config = TrainConfig(model=ModelConfig(d_model=width), training=TrainingConfig(**options))
     return FinishedRun(config, records, results, texts, flat_until)
 
 
@@ -83,6 +85,10 @@ NAMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "improves by little": ({"bleu": (5, 20, 30, 34, 35.1, 35.2, 35.3, 35.4)}, []),
     "few validations": ({"loss": (3.0, 2.5, 2.4), "bleu": (5, 20, 30)}, ["few_validations"]),
     "by heart": ({"ppl": (1.5, 30.0), "texts": with_pieces(tokens=40_000)}, ["too_large"]),
+    "small by heart": (
+        {"ppl": (1.5, 30.0), "texts": with_pieces(tokens=40_000), "width": 128},
+        ["small_corpus"],
+    ),
     "a gap, but many tokens": ({"ppl": (1.5, 30.0)}, []),
     "too small": ({"training": {"target_tokens": 60_000_000}, "ppl": (4.0, 4.1)}, ["too_small"]),
     "small, but knows all": ({"training": {"target_tokens": 60_000_000}, "ppl": (1.02, 1.03)}, []),
@@ -101,6 +107,10 @@ NAMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "faults of a weak model": (
         {"bleu": BETTER, "texts": with_test(signs={"loops": FAULT})},
         ["still_improving", "loops"],
+    ),
+    "too short and too long": (
+        {"texts": with_test(signs={"long": FAULT, "short": FAULT})},
+        ["short", "long"],
     ),
     "faults": ({"texts": with_test(signs={"loops": FAULT, "copied": FAULT})}, ["copied", "loops"]),
 }
