@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
 from toy import WORDS, toy_config
 
 from nmt.config import Average, AveragingConfig, CleaningConfig, ScheduleConfig, TrainConfig
@@ -86,3 +88,8 @@ def test_a_sound_model_has_no_findings(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run/results.json").read_text())["diagnosis"] == [], text
     assert "diagnosis" not in text
     assert train(config) == text  # read from results.json
+    board = EventAccumulator(str(tmp_path / "run/tensorboard"))
+    board.Reload()
+    assert len(board.Tensors("valid/samples/text_summary")) == 8
+    assert [event.step for event in board.Scalars("final/test/bleu")] == [400]
+    assert metadata.SESSION_START_INFO_TAG in board.summary_metadata
