@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from nmt.languages import language_of
 from nmt.runtime.pages import templates_of
 from nmt.runtime.streams import printable
 
@@ -66,6 +67,12 @@ class Page:
 @cache
 def _environment() -> Environment:
     environment = templates_of("nmt.reports")
-    environment.filters["thousands"] = "{:,}".format
+    environment.filters.update(thousands="{:,}".format, tag=_tag)
     environment.finalize = lambda value: printable(value) if type(value) is str else value  # not markup
     return environment
+
+
+def _tag(code: str) -> str:
+    """Returns the tag of BCP 47 of a language in any spelling; empty if it is not known."""
+    language = language_of(code)
+    return language.tag.replace("_", "-") if language.language else ""

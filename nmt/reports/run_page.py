@@ -10,6 +10,7 @@ from typing import Any
 
 from nmt.config import TrainConfig
 from nmt.config.storage import flat_options
+from nmt.data.preparation.report import FORMAT
 from nmt.evaluation.metrics import METRICS
 from nmt.evaluation.report import Report
 from nmt.evaluation.tables import Table, metric_name, shown_score
@@ -32,9 +33,10 @@ def run_page(run: RunRecord, report: Report | None = None, attention: str | None
     `report` is an evaluation of its model, with an analysis, and `attention` a page of attention weights.
     """
     scores = run.results.get("test") or run.results.get("valid") or {}
-    tiles = [(shown_score(key, scores[key]), metric_name(key)) for key in scores.get("signatures", ())]
+    others = [key for key in scores.get("signatures", ()) if not report or key not in report.scores.values]
+    tiles = [*(tiles_of(report) if report else ())]
+    tiles += [*((shown_score(key, scores[key]), metric_name(key)) for key in others), *_tiles(run)]
     sentences = [_state(run), *(sentences_of(report) if report else ())]
-    tiles = [*(tiles_of(report) if report else tiles), *_tiles(run)]
     summary = Section("summary", "In short", "summary", {"sentences": sentences, "tiles": tiles})
     evaluated = [*evaluation_sections(report)] if report else []
     sections = [summary, *_first_sections(run), *evaluated, *_last_sections(run, attention)]
@@ -69,7 +71,7 @@ def _last_sections(run: RunRecord, attention: str | None = None) -> Iterator[Sec
         yield Section("samples", "Translations during training", "samples", {"samples": samples})
     if attention is not None:
         yield Section("attention", "Attention", "attention", {"page": attention})
-    if run.data:
+    if run.data.get("format") == FORMAT:  # not of an earlier version
         yield Section("data", "Training data", "data", _data(run))
     if tables := [*_tables(run)]:
         yield Section("training", "Training", "tables", {"tables": tables, "sortable": False})
@@ -220,7 +222,7 @@ def _data(run: RunRecord) -> dict[str, Any]:
 
 
 def _tables(run: RunRecord) -> Iterator[tuple[str, Table]]:
-    """Yields the facts of the training, the candidates of the final choice, and the stages."""
+    """Yields the facts of the training, the candidates of the final choice, the stages and the start."""
     facts = run.results.get("training", {})
     known = [(words, pattern, facts[key]) for key, words, pattern in _FACTS if facts.get(key) is not None]
     rows = [[words, pattern.format(value)] for words, pattern, value in known]
@@ -258,6 +260,11 @@ def _tables(run: RunRecord) -> Iterator[tuple[str, Table]]:
                 ],
             ),
         )
+    for split, before in run.results.get("before", {}).items():
+        keys = [*before["signatures"]]
+        parts = {"the model in start_from": before, "the final model": run.results[split]}
+        rows = [[name, *(shown_score(key, one[key]) for key in keys)] for name, one in parts.items()]
+        yield f"Before and after, {split}", Table(["model", *map(metric_name, keys)], rows)
 
 
 _FACTS = (
@@ -282,14 +289,11 @@ _FACTS = (
 
 
 def _options(run: RunRecord) -> list[tuple[str, str, str]]:
-    """Returns name, value and default of each option that differs from its default."""
+    """Returns name, value and default of each option that differs from its default, as on a command line."""
+    from nmt.options.overrides import written  # imports Hydra
+
+    def shown(key: str, value: Any) -> str:
+        return "-" if value == "???" else written(TrainConfig, key, value).partition("=")[2]
+
     defaults = flat_options(TrainConfig())
-    return [(key, _shown(value), _shown(defaults.get(key))) for key, value in run.changed.items()]
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_shown, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_shown(item)}' for key, item in value.items())}}}"
-    return str(value).lower() if isinstance(value, bool) else "none" if value in (None, "???") else str(value)
+    return [(key, shown(key, value), shown(key, defaults.get(key))) for key, value in run.changed.items()]

@@ -26,11 +26,20 @@ RULE = {
     "examples": [],
 }
 DATA = {
-    **{"pairs": 10, "kept": 9, "vocab_size": 40, "rules": [RULE], "source": SIDE, "target": SIDE},
+    **{
+        "format": 3,
+        "pairs": 10,
+        "kept": 9,
+        "vocab_size": 40,
+        "rules": [RULE],
+        "source": SIDE,
+        "target": SIDE,
+    },
     "stages": {"distilled": dict(lines=9, translations=8, kept=7, dropped_by_score=1, seconds=90.0)},
     "warnings": [HOSTILE],
 }
 RESULTS = {
+    "before": {"test": {"bleu": 5.25, "signatures": {"bleu": "nrefs:1"}}},
     "test": {"bleu": 27.456, "signatures": {"bleu": "nrefs:1"}, "sentences": 3},
     "training": {
         **{
@@ -115,6 +124,7 @@ def test_sections_and_figures_of_a_finished_run(folder: Path) -> None:
         "training.patience=3",
         "<td>8</td>",
         "1.5</td>",
+        "5.25",
     ):
         assert text in html, text
     assert "The training ended after 200 updates: training.max_updates=200 is reached." in html
