@@ -39,10 +39,9 @@ from nmt.cli.app import put, run
 from nmt.config import EvalConfig, Significance, folders
 from nmt.evaluation.forced import score_references
 from nmt.evaluation.keys import check_runs
+from nmt.evaluation.report import Report
 from nmt.evaluation.scores import TRIALS
 from nmt.evaluation.task import evaluate as evaluated
-from nmt.reports.evaluation import evaluation_page
-from nmt.reports.run_page import with_run
 from nmt.runtime.files import written
 from nmt.runtime.streams import log
 
@@ -70,7 +69,7 @@ def evaluate(config: EvalConfig) -> None:
         if config.table is not None:
             _write(config.table, report.rendered(config.table))
         if config.report is not None:
-            _write(config.report, with_run(evaluation_page(report), config.model_dir).html())
+            _write_page(config.report, report, config.model_dir)
 
 
 def _compare(config: EvalConfig) -> None:
@@ -113,6 +112,13 @@ def _score(config: EvalConfig) -> None:
 def main() -> None:
     """Entry point of `nmt-eval`."""
     run(evaluate, EvalConfig, "eval", __doc__ or "")
+
+
+def _write_page(value: str, report: Report, model_dir: Any) -> None:
+    from nmt.reports.evaluation import evaluation_page
+    from nmt.reports.run_page import with_run  # imports numpy
+
+    _write(value, with_run(evaluation_page(report), model_dir).html())
 
 
 def _write_json(value: str, content: Mapping[str, Any]) -> None:

@@ -144,7 +144,11 @@ def _sentences(analysis: Analysis, shown: dict[int, Segment]) -> dict[str, Any]:
         f"s{place}": [float(number) for number in _counts(chrf)]
         for place, chrf in enumerate(analysis.sentence_chrf, 1)
     }
-    words = {"worst": "lowest chrF2", "different": "most different", "low": "low score of the model"}
+    words = {
+        "worst": "worst by chrF2",
+        "different": "most different",
+        "low": "low score of the model",
+    }
     words |= {name: sign.words for name, sign in SIGNS.items()}
     chosen = {name: {row for row, one in shown.items() if name in one.signs} for name in words}
     chosen["worst"] = {segment.row for segment in analysis.worst}

@@ -136,7 +136,8 @@ def _bins(analysis: Analysis, key: str) -> Iterator[str]:
         )
     if len(scores) > 1:
         worst = _extremes(scores, sign)
-        yield f"{name} is worst on {worst}: {shown_score(key, scores[worst])}."
+        lowest = shown_score(key, scores[worst])
+        yield f"Of parts with {FEW} sentences or more, {name} is worst on {worst}: {lowest}."
 
 
 def _place(kind: str, title: str, label: str) -> str:

@@ -59,7 +59,7 @@ from nmt.errors import UserError
         ("translate", "scores=", ["scores=true", "scores=false"]),
         ("eval", "data=q", ["data=quickstart"]),
         ("eval", "data.source_l", ["data.source_lang="]),
-        ("eval", "re", ["references="]),
+        ("eval", "re", ["references=", "report="]),
     ],
 )
 def test_words(

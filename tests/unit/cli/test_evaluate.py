@@ -82,13 +82,18 @@ class FakeTranslator:
         assert utility is None
         FakeTranslator.calls.append((decoding, str(loaded.device), loaded.precision.name))
 
-    def translate(self, lines: Sequence[str], advance: Callable[[int], object]) -> list[Any]:
+    def translate(
+        self, lines: Sequence[str], advance: Callable[[int], object], *, alignments: bool
+    ) -> list[Any]:
+        assert not alignments  # without an analysis
         advance(len(lines))
         return [
             SimpleNamespace(
                 hypotheses=(SimpleNamespace(text=line.lower(), score=0.0),),
                 truncated=4 if len(line) > 20 else 0,
                 appended=0,
+                parts=(),
+                num_tokens=0,
                 lost=(2, 1) if line.startswith("A ") else None,
                 numbers=("5",) if line.startswith("A ") else (),
                 cut_to=1024,
