@@ -11,9 +11,8 @@ from nmt.config import EvalConfig
 from nmt.errors import UserError
 from nmt.evaluation.report import Report
 from nmt.evaluation.task import evaluate as evaluated
-from nmt.options.arguments import require_text
+from nmt.options.arguments import quoted, require_text
 from nmt.options.compose import compose_jobs
-from nmt.options.overrides import quoted
 from nmt.runtime.plugins import import_plugins
 
 Text = Folder | Iterable[str]

@@ -107,13 +107,13 @@ def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) ->
             require_option(argument)
             overrides.append(argument)
     if any(map(os.path.isdir, paths)):  # the other files of a pattern are left out with a note
-        overrides.append(f"runs=[{','.join(map(_quoted, paths))}]")
+        overrides.append(f"runs=[{','.join(map(quoted, paths))}]")
     elif paths:
         require_option(paths[0])
     return Arguments(tuple(overrides), sweeper=tuple(sweeper), **flags)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Returns text in single quotes for Hydra's grammar; a backslash is an escape only before a quote."""
     return "'" + re.sub(r"(\\+)(?='|\Z)", r"\1\1", text).replace("'", "\\'") + "'"
 

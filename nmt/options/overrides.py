@@ -16,14 +16,14 @@ from functools import cache
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
+from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException, OverrideParseException
 
 from nmt.config.checks import shortened
 from nmt.config.plain_yaml import LONGEST_NUMBER
 from nmt.config.schema import TextOption, check_truth, schema_keys, text_option
 from nmt.errors import UserError
-from nmt.options.arguments import GROUPS, Arguments
+from nmt.options.arguments import GROUPS, Arguments, quoted
 from nmt.options.messages import first_line
 
 _FUNCTION = re.compile(r"(range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
@@ -83,11 +83,6 @@ def named_sections(schema: type[Any]) -> list[str]:
     """Returns the sections whose parts have free names and are sections too."""
     keys = schema_keys(schema)
     return [key.removesuffix(".*") for key in keys if key.endswith(".*") and key.count("*") == 1]
-
-
-def quoted(text: str) -> str:
-    """Returns `text` quoted for Hydra's grammar."""
-    return QuotedString(text, Quote.single).with_quotes()
 
 
 def written(schema: type[Any], key: str, value: Any) -> str:
@@ -278,8 +273,8 @@ def split(text: str) -> list[str]:
 def _end(text: str, start: int, closer: str = "") -> int:
     """Returns the end of the item at `start`: a comma, `closer` (a bracket or empty) or the end of text."""
     start = _behind_spaces(text, start)
-    if quoted := _QUOTED.match(text, start):
-        end = _behind_spaces(text, quoted.end())
+    if string := _QUOTED.match(text, start):
+        end = _behind_spaces(text, string.end())
         if _ends(text, end, closer):
             return end
     if text.startswith("[", start) and (bracket := _closing(text, start)) is not None:

@@ -29,9 +29,8 @@ from nmt.config.checks import shortened
 from nmt.config.plain_yaml import YamlProblem
 from nmt.config.schema import check_truth, declared_key, schema_keys, text_option
 from nmt.errors import UserError
-from nmt.options.arguments import configs_folder
+from nmt.options.arguments import configs_folder, quoted
 from nmt.options.messages import did_you_mean, first_line, wrong_value
-from nmt.options.overrides import quoted
 from nmt.options.yaml_files import Default, Entry, YamlFile, problems_of, read_yaml
 from nmt.runtime.files import expanded
 

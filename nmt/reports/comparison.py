@@ -70,7 +70,7 @@ class ComparedRun:
 
     def counts(self) -> dict[str, Any]:
         """Returns minutes, updates, target tokens and parameters; None of a run that has not ended."""
-        return {key: self.record.results.get("training", {}).get(key) for key in _COUNTS}
+        return {key: self.record.training.get(key) for key in _COUNTS}
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the run for the JSON."""
@@ -210,7 +210,7 @@ def compare_runs(
 
 def criterion_value(record: RunRecord) -> float | None:
     """Returns `training.criterion` of the final model on the validation set; None if it is not known."""
-    training, key = record.results.get("training", {}), record.config.training.criterion
+    training, key = record.training, record.config.training.criterion
     delivered = [one for one in training.get("candidates", ()) if one["name"] == training.get("delivered")]
     value = delivered[0].get(key) if delivered else None
     return value if isinstance(value, int | float) else None
@@ -235,7 +235,7 @@ def _read_runs(
         try:
             record = RunRecord.read(folder)
             outcome = outcomes.get(folder, "")
-            if outcome or record.results.get("training"):
+            if outcome or record.training:
                 run = ComparedRun(name, record, outcome=outcome)
                 runs.setdefault(os.path.realpath(folder), run if outcome else _scored(run, split, set_name))
             else:

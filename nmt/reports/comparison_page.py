@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from nmt.evaluation.analysis.result import analyse
 from nmt.evaluation.analysis.signs import Texts
@@ -13,12 +12,11 @@ from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, listed
 from nmt.evaluation.tables import metric_name
 from nmt.reports.comparison import ComparedRun, RunComparison, higher_is_better
+from nmt.reports.curves import Points, figure, thinned
 from nmt.reports.evaluation import evaluation_sections
 from nmt.reports.page import Page, Section
-from nmt.runtime.charts import lines
 
 _MOST_CURVES = 8  # the style sheet has a colour and a dash for each
-_MOST_POINTS = 500
 
 
 def comparison_page(compared: RunComparison) -> Page:
@@ -28,12 +26,16 @@ def comparison_page(compared: RunComparison) -> Page:
         Section("summary", "In short", "summary", {"sentences": [*_sentences(compared)], "tiles": []}),
         Section("runs", "Runs", "tables", {"tables": table}),
     ]
-    figures = [*_figures(compared)]
-    if figures:
-        sections.append(Section("curves", "Learning curves", "curves", {"charts": [*map(_chart, figures)]}))
+    words = f"the first {_MOST_CURVES} runs" if len(compared.runs) > _MOST_CURVES else ""
+    charts, curves = [], {}
+    for title, series in _curves(compared):
+        if chart := figure(title, words, series, markers="alidation" in title):
+            charts.append(chart)
+            curves[title] = series
+    if charts:
+        sections.append(Section("curves", "Learning curves", "curves", {"charts": charts}))
     if (other := _other(compared)) is not None:
         sections += _between(compared, other)
-    curves = {title: series for title, _, series in figures}
     return Page(compared.title, sections, {**compared.as_dict(), "curves": curves})
 
 
@@ -61,32 +63,15 @@ def _sentences(compared: RunComparison) -> Iterator[str]:
     yield from compared.notes
 
 
-Figure = tuple[str, str, Mapping[str, Sequence[tuple[int, float]]]]
-
-
-def _figures(compared: RunComparison) -> Iterator[Figure]:
-    """Yields the title, the words and the curves of each figure: name of the run → points."""
-    runs = compared.runs[:_MOST_CURVES]
-    more = f"; the first {_MOST_CURVES} runs" if len(compared.runs) > _MOST_CURVES else ""
+def _curves(compared: RunComparison) -> Iterator[tuple[str, Mapping[str, Points]]]:
+    """Yields the title and the curves of each figure: name of the run → points."""
     criterion = compared.runs[0].record.config.training.criterion
     shown = [("Validation loss", "valid", "loss"), ("Training loss", "train", "loss")]
     if criterion != "loss":
         shown.insert(0, (f"{metric_name(criterion)} in validation", "valid", criterion))
     for title, kind, key in [*shown, ("Learning rate", "train", "learning_rate")]:
-        series = {run.name: run.record.series(kind, key) for run in runs}
-        thinned = {
-            name: points[:: -(-len(points) // _MOST_POINTS)] for name, points in series.items() if points
-        }
-        if any(len(points) > 1 for points in thinned.values()):
-            yield title, f"by update{more}", thinned
-
-
-def _chart(figure: Figure) -> dict[str, Any]:
-    title, words, series = figure
-    last = ", ".join(f"{name} {points[-1][1]:.4g}" for name, points in series.items())
-    curves = {f"s{place}": points for place, points in enumerate(series.values(), 1)}
-    chart = lines(curves, f"{title}; last values: {last}", markers="alidation" in title)
-    return {"title": title, "words": words, "chart": chart, "legend": [*series]}
+        series = {run.name: run.record.series(kind, key) for run in compared.runs[:_MOST_CURVES]}
+        yield title, {name: thinned(points) for name, points in series.items() if points}
 
 
 def _other(compared: RunComparison) -> ComparedRun | None:

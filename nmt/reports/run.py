@@ -85,6 +85,12 @@ class RunRecord:
         return {key: value for key, value in options.items() if defaults.get(key) != value}
 
     @property
+    def training(self) -> Mapping[str, Any]:
+        """The facts of the training in `results.json`; empty if the run has not ended."""
+        facts: Mapping[str, Any] = self.results.get("training", {})
+        return facts
+
+    @property
     def diagnosis(self) -> Sequence[Mapping[str, str]]:
         """The findings about the run: `name`, `finding`, `evidence` and `option`; empty for a sound run."""
         return self.results.get("diagnosis") or []

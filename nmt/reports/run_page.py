@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,15 +15,15 @@ from nmt.evaluation.metrics import METRICS
 from nmt.evaluation.report import Report
 from nmt.evaluation.tables import Table, metric_name, shown_score
 from nmt.languages import language_of
+from nmt.reports.curves import figure, thinned
 from nmt.reports.differences import missing, runs, words_of
 from nmt.reports.evaluation import evaluation_sections
 from nmt.reports.page import Page, Section
 from nmt.reports.run import RunRecord
 from nmt.reports.summary import sentences_of, tiles_of
-from nmt.runtime.charts import histogram, lines, short
+from nmt.runtime.charts import histogram, short
 from nmt.runtime.run_files import RunFiles
 
-_MOST_POINTS = 500  # of a curve: a chart is 376 pixels wide
 _MOST_VERSIONS = 10  # of a sample
 
 
@@ -95,7 +95,7 @@ def _figures(run: RunRecord) -> dict[str, Any]:
 
 def _curves(run: RunRecord, kind: str) -> dict[str, Sequence[tuple[int, float]]]:
     keys = dict.fromkeys(key for record in run.records if record["kind"] == kind for key in record)
-    curves = {key: _thinned(run.series(kind, key)) for key in keys if key not in ("update", "time")}
+    curves = {key: thinned(run.series(kind, key)) for key in keys if key not in ("update", "time")}
     return {key: points for key, points in curves.items() if points}
 
 
@@ -103,7 +103,7 @@ _OF_DATA = ("pairs", "kept", "vocab_size", "rules", "source", "target", "warning
 
 
 def _state(run: RunRecord) -> str:
-    facts = run.results.get("training", {})
+    facts = run.training
     if "ended" in facts:
         return f"The training ended after {facts['updates']:,} updates: {facts['ended']}."
     if not run.records:
@@ -114,7 +114,7 @@ def _state(run: RunRecord) -> str:
 
 
 def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
-    facts = run.results.get("training", {})
+    facts = run.training
     if "minutes" in facts:
         yield _duration(facts["minutes"]), "training, with validations"
     if "parameters" in facts:
@@ -128,16 +128,20 @@ def _duration(minutes: float) -> str:
 def _charts(run: RunRecord) -> Iterator[dict[str, Any]]:
     """Yields the title, the chart, a text and the legend of each figure."""
     losses = {"training": run.series("train", "loss"), "validation": run.series("valid", "loss")}
-    yield from _chart("Loss", "per target token, label-smoothed", losses, markers=False)
     scores = {metric_name(key): run.series("valid", key) for key in METRICS}
     percent = {name: points for name, points in scores.items() if any(abs(y) > 2 for _, y in points)}
-    for names in (percent, scores.keys() - percent.keys()):
-        yield from _chart("Scores in validation", "", {name: scores[name] for name in names})
+    others = {name: points for name, points in scores.items() if name not in percent}
     key = run.config.training.criterion
     sets = {name: run.series("valid", f"{name}/{key}") for name in run.config.data.valid.sets}
-    yield from _chart(f"{metric_name(key)} of each validation set", "", dict([*sets.items()][:8]))
-    for title, words, key in _FIGURES:
-        yield from _chart(title, words, {title: run.series("train", key)}, markers=False)
+    yield from filter(None, [
+        figure("Loss", "per target token, label-smoothed", losses, markers=False),
+        *(figure("Scores in validation", "", part) for part in (percent, others)),
+        figure(f"{metric_name(key)} of each validation set", "", dict([*sets.items()][:8])),
+        *(
+            figure(title, words, {title: run.series("train", key)}, markers=False)
+            for title, words, key in _FIGURES
+        ),
+    ])  # fmt: skip
 
 
 _FIGURES = (
@@ -145,29 +149,6 @@ _FIGURES = (
     ("Speed", "target tokens a second, without validations", "tokens_per_second"),
     ("Gradient norm", "before clipping", "gradient_norm"),
 )
-
-
-def _chart(
-    title: str, words: str, series: Mapping[str, Sequence[tuple[int, float]]], *, markers: bool = True
-) -> Iterator[dict[str, Any]]:
-    """Yields a chart over updates, unless no curve of it has two points."""
-    known = {name: points for name, points in series.items() if points}
-    if not any(len(points) > 1 for points in known.values()):
-        return
-    places = {f"s{place}": _thinned(points) for place, points in enumerate(known.values(), 1)}
-    last = ", ".join(f"{name} {points[-1][1]:.4g}" for name, points in known.items())
-    label = f"{title} by update; last values: {last}"
-    yield {
-        "title": title,
-        "words": f"{words}; by update" if words else "by update",
-        "chart": lines(places, label, markers=markers),
-        "legend": [*known] if len(known) > 1 else (),
-    }
-
-
-def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    step = max(1, -(-len(points) // _MOST_POINTS))
-    return points[(len(points) - 1) % step :: step]
 
 
 def _samples(run: RunRecord) -> list[dict[str, Any]]:
@@ -223,7 +204,7 @@ def _data(run: RunRecord) -> dict[str, Any]:
 
 def _tables(run: RunRecord) -> Iterator[tuple[str, Table]]:
     """Yields the facts of the training, the candidates of the final choice, the stages and the start."""
-    facts = run.results.get("training", {})
+    facts = run.training
     known = [(words, pattern, facts[key]) for key, words, pattern in _FACTS if facts.get(key) is not None]
     rows = [[words, pattern.format(value)] for words, pattern, value in known]
     if (joules := run.joules) is not None:

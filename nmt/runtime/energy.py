@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _POWERCAP = Path("/sys/class/powercap")
 
@@ -22,7 +23,8 @@ class EnergyMeter:
     """
 
     def __init__(self, gpus: Sequence[str] = (), powercap: Path = _POWERCAP) -> None:
-        self._gpus, self._zones = gpus, sorted(powercap.glob("intel-rapl:[0-9]*"))
+        self._gpus, self._nvml = gpus, _nvml() if gpus else None
+        self._zones = sorted(powercap.glob("intel-rapl:[0-9]*"))
         self._zones = [zone for zone in self._zones if zone.name.count(":") == 1]  # without parts of packages
         self._before = self._read()
 
@@ -45,25 +47,28 @@ class EnergyMeter:
                     int((zone / name).read_text()) for name in ("energy_uj", "max_energy_range_uj")
                 )
                 counters[zone.name] = energy / 1e6, (limit + 1) / 1e6
-        if self._gpus:
-            counters |= {name: (energy, float("inf")) for name, energy in _of_gpus(self._gpus)}
+        for name, used in self._of_gpus():
+            counters[name] = used, float("inf")
         return counters
 
-
-def _of_gpus(uuids: Sequence[str]) -> Iterator[tuple[str, float]]:
-    """Yields the joules that each GPU has used since its driver was loaded; GPUs before Volta do not tell."""
-    with suppress(OSError, AttributeError):  # no library, or an old one
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-        if nvml.nvmlInit_v2():
+    def _of_gpus(self) -> Iterator[tuple[str, float]]:
+        """Yields the joules of each GPU since its driver was loaded; GPUs before Volta do not tell."""
+        if self._nvml is None:
             return
-        try:
-            for uuid in uuids:
+        with suppress(AttributeError):  # an old library
+            for uuid in self._gpus:
                 handle, energy = ctypes.c_void_p(), ctypes.c_ulonglong()
-                if not nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)):
-                    if not nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(energy)):
+                if not self._nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)):
+                    if not self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(energy)):
                         yield uuid, energy.value / 1000
-        finally:
-            nvml.nvmlShutdown()
+
+
+def _nvml() -> Any:
+    """Returns NVIDIA's library, initialised until the process ends, as that is slow; None: there is none."""
+    with suppress(OSError, AttributeError):
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        return None if nvml.nvmlInit_v2() else nvml
+    return None
 
 
 def gpus_of_run() -> list[str]:

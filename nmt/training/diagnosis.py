@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import Any
 
 from nmt.config import TrainConfig
 from nmt.data.cleaning.cleaner import DUPLICATE, NEAR_DUPLICATE
@@ -20,6 +19,7 @@ from nmt.data.cleaning.rules.basic import LeakedRule
 from nmt.data.subwords.extension import MOST_BYTES
 from nmt.evaluation.analysis.signs import SIGNS
 from nmt.evaluation.tables import WIDTH, metric_digits, metric_name
+from nmt.reports.run import RunRecord
 from nmt.runtime.streams import visible
 from nmt.training.figures.validated import LOSS, criterion_for
 from nmt.training.recipe import SIZES
@@ -61,40 +61,23 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class FinishedRun:
-    """What a diagnosis is made from.
+class FinishedRun(RunRecord):
+    """What a diagnosis is made from: the record of a run whose `results` have no diagnosis, and its texts.
 
     Attributes:
-        config: the options.
-        records: those of `metrics.jsonl`.
-        results: the content of `results.json`, without the diagnosis.
         texts: the evidence of the texts.
         flat_until: the last update before the learning rate began to fall to its end.
     """
 
-    config: TrainConfig
-    records: Sequence[Mapping[str, Any]]
-    results: Mapping[str, Any]
     texts: TextEvidence
     flat_until: float = math.inf
-
-    @property
-    def training(self) -> Mapping[str, Any]:
-        """The results of the training."""
-        facts: Mapping[str, Any] = self.results["training"]
-        return facts
-
-    def curve(self, kind: str, key: str) -> list[tuple[int, float]]:
-        """Returns update and value of a figure in the records, without those that are not finite."""
-        points = [(record["update"], record.get(key)) for record in self.records if record["kind"] == kind]
-        return [(update, value) for update, value in points if value is not None and math.isfinite(value)]
 
     def quality(self) -> list[tuple[int, float]]:
         """Returns the curve of the criterion in the validations; higher is better."""
         options = self.config.training
         key = f"{options.criterion_set}/{options.criterion}" if options.criterion_set else options.criterion
         criterion = criterion_for(options.criterion)
-        return [(update, criterion.quality(value)) for update, value in self.curve("valid", key)]
+        return [(update, criterion.quality(value)) for update, value in self.series("valid", key)]
 
 
 def diagnosis(run: FinishedRun) -> list[dict[str, str]]:
@@ -144,13 +127,13 @@ def _diverged(run: FinishedRun) -> Iterator[Finding]:
     rollbacks, skipped = kinds.count("went_back"), kinds.count("skipped")
     if rollbacks or skipped > max(1, _HARMLESS * updates):
         evidence.append(f"Skipped updates: {skipped}; rollbacks: {rollbacks}.")
-    losses = run.curve("train", LOSS)
+    losses = run.series("train", LOSS)
     width = max(1, len(losses) // 10)
     means = [fmean(loss for _, loss in losses[end - width : end]) for end in range(width, len(losses) + 1)]
     if means and means[-1] - min(means) > _DIVERGED * max(1.0, means[0] - min(means)):
         best = losses[means.index(min(means)) + width - 1][0]
         evidence.append(f"Training loss: {min(means):.3f} at update {best:,}, {means[-1]:.3f} at the end.")
-    pieces, perplexities = run.texts.target, run.curve("valid", "ppl")
+    pieces, perplexities = run.texts.target, run.series("valid", "ppl")
     if perplexities and perplexities[-1][1] >= pieces.perplexity and not _rises(_end(losses), -1):
         evidence.append(
             f"Validation perplexity {perplexities[-1][1]:.1f}; the frequencies of the pieces alone give "
@@ -171,7 +154,7 @@ def _overfitted(run: FinishedRun) -> Iterator[Finding]:
     BLEU often improves for long while the loss rises; then the training did not last too long. Early
     stopping ends at such a rise, and retains the best checkpoint.
     """
-    losses, quality = run.curve("valid", LOSS), run.quality()
+    losses, quality = run.series("valid", LOSS), run.quality()
     window = _end(losses)
     if len(window) < _LEAST or run.training["ended"].startswith("training.patience"):
         return
@@ -181,7 +164,7 @@ def _overfitted(run: FinishedRun) -> Iterator[Finding]:
     limit = (1 + _GAIN) * least
     stays = min(window, key=lambda point: point[1])[1] > limit and peak < first
     rises = _rises(window) and not _rises([point for point in quality if point[0] >= first])
-    trained = [point for point in run.curve("train", LOSS) if best <= point[0]]
+    trained = [point for point in run.series("train", LOSS) if best <= point[0]]
     if loss > limit and (stays or rises) and trained and trained[-1][1] < trained[0][1]:
         yield Finding(
             "overfitted",
@@ -252,7 +235,7 @@ def _larger(limit: str, config: TrainConfig) -> str:
 def _size(run: FinishedRun) -> Iterator[Finding]:
     """A model that is too large or too small for its data."""
     weights, tokens = run.training["parameters"], run.texts.target.tokens
-    trained, validated = run.curve("train", "ppl"), run.curve("valid", "ppl")
+    trained, validated = run.series("train", "ppl"), run.series("valid", "ppl")
     if not trained or not validated:
         return
     before, after = trained[-1][1], validated[-1][1]

@@ -113,7 +113,7 @@ def _diagnosis(
     schedule = SCHEDULES[config.training.schedule.name]
     flat_until = run.decays[0].begin if schedule.decays and run.decays else math.inf
     records, texts = records_until(folder, run), text_evidence(prepared, translations)
-    return diagnosis(FinishedRun(config, records, results, texts, flat_until))
+    return diagnosis(FinishedRun(folder, config, records, results, {}, texts, flat_until))
 
 
 def _start_is_unchanged(config: TrainConfig, start: str | None) -> bool:

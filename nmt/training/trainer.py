@@ -362,13 +362,13 @@ class Trainer:
     def _open(self, stack: ExitStack) -> None:
         """Opens everything that the loop reads from and writes to."""
         config, ranks = self.config, self.ranks
-        self._energy = EnergyMeter(gpus_of_run())
         stream = open_stream(config, self.prepared, self.progress, ranks, self.parallel.whole.longest)
         self._stream = stack.enter_context(closing(stream))
         if ranks.is_main:
             self._saver = stack.enter_context(saving(self.checkpoints))
             monitor = Monitor(self.folder, self.progress, self.options.max_updates, self._loggers)
             self._monitor = stack.enter_context(closing(monitor))
+            self._energy = EnergyMeter(gpus_of_run())
         self._validator = Validator(self.parallel.whole, config, self.prepared, ranks)
         wanted = self.options.profile and ranks.is_main
         self._profiled = stack.enter_context(profiling(self.folder.profile, wanted=wanted))

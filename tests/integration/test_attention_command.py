@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import chromium, needs_chromium
 from commands import Toy
 
 import nmt
-
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 
 def test_a_page_of_the_first_lines(toy: Toy, trained: Path, tmp_path: Path) -> None:
@@ -44,25 +42,16 @@ def test_what_is_refused(toy: Toy, trained: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def browser(toy: Toy, trained: Path, tmp_path: Path) -> Iterator[Any]:
     """The page of two sentences, the second one hostile."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    from selenium.webdriver.chrome.service import Service
-
     page = tmp_path / "a.html"
     pairs = [("ba de", "ab ed"), ("</script><script>document.title=1</script>", "ki \u202e")]
     page.write_text(nmt.load(trained, threads=1).attention_page(pairs), encoding="utf-8")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=420,900"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.get(page.as_uri())
-    yield driver
-    driver.quit()
+    with chromium(420) as driver:
+        driver.get(page.as_uri())
+        yield driver
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed")
+@needs_chromium
 def test_every_control_by_keyboard(browser: Any) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys

@@ -90,7 +90,8 @@ def test_an_ensemble_of_a_sweep(toy: Toy, tmp_path: Path) -> None:
     few = ("training.max_updates=2", "training.validate_every=2", "training.checkpoint_every=2")
     own = Toy(write_toy(tmp_path, train=100, held_out=5), toy.cache)
     own.done("nmt-train", "-m", *own.small("run_dir=runs/toy", "seed=1,2,3"), *few)
-    assert sorted(path.name for path in (tmp_path / "runs/toy").iterdir()) == ["seed-1", "seed-2", "seed-3"]
+    names = sorted(path.name for path in (tmp_path / "runs/toy").iterdir())
+    assert names == ["seed-1", "seed-2", "seed-3", "sweep.html"]
     models = "model_dir=[runs/toy/seed-1,runs/toy/seed-2,runs/toy/seed-3]"
     own.done("nmt-translate", models, "input=test.src", "output=test.out")
     assert (tmp_path / "test.out").read_bytes().count(b"\n") == 5

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import chromium, needs_axe, needs_chromium, violations
 
 import nmt
 from nmt.reports.evaluation import evaluation_page
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-AXE = Path(os.environ.get("NMT_AXE", "node_modules/axe-core/axe.min.js"))
 HOSTILE = "</script><script>document.title=1</script> \u202e" + "x" * 10_000
 SOURCES = ["Is it 15?", HOSTILE, *["We do not go home today because we have to work"] * 20]
 REFERENCES = ["هل هي 15؟", HOSTILE, *["لن نذهب اليوم إلى البيت لأن علينا أن نعمل"] * 20]
@@ -23,34 +19,25 @@ BASELINE = ["هل هي 15؟", "", *["لن نذهب إلى البيت"] * 20]
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"),
+    needs_chromium,
 ]
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    from selenium.webdriver.chrome.service import Service
-
     page = tmp_path_factory.mktemp("page") / "report.html"
     report = nmt.evaluate(
         LOOPING, REFERENCES, SOURCES, baseline=BASELINE, target_lang="ar",
         overrides=["analysis=true", "source_lang=en"],
     )  # fmt: skip
     page.write_text(evaluation_page(report).html(), encoding="utf-8")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=500,900"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True},
-    )
-    driver.get(page.as_uri())
-    yield driver
-    driver.quit()
+    with chromium(500) as driver:
+        driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True},
+        )
+        driver.get(page.as_uri())
+        yield driver
 
 
 def test_every_control(browser: Any) -> None:
@@ -107,9 +94,8 @@ def test_every_control(browser: Any) -> None:
     assert browser.get_log("browser") == []
 
 
-@pytest.mark.skipif(not AXE.is_file(), reason="NMT_AXE does not name axe.min.js of the npm package axe-core")
+@needs_axe
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Any, theme: str) -> None:
-    browser.execute_script(f"document.documentElement.dataset.theme = '{theme}';" + AXE.read_text("utf-8"))
-    found = browser.execute_async_script("axe.run().then(result => arguments[0](result.violations))")
-    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
+    browser.execute_script(f"document.documentElement.dataset.theme = '{theme}'")
+    assert violations(browser) == []

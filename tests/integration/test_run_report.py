@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import AXE, chromium, needs_chromium, violations
 from commands import Toy
 from waiting import wait_until
-
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-AXE = Path(os.environ.get("NMT_AXE", "node_modules/axe-core/axe.min.js"))
 
 
 def data_of(page: Path) -> dict[str, Any]:
@@ -68,21 +63,11 @@ def test_a_page_that_fails_does_not_end_the_run(toy: Toy, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed")
+@needs_chromium
 def test_the_page_in_a_browser(toy: Toy, tmp_path: Path) -> None:
     """The parts that a run adds: the page of attention, and commands to copy; axe-core."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    from selenium.webdriver.chrome.service import Service
-
     toy.done("nmt-train", *toy.small(f"run_dir={tmp_path / 'run'}", "data.target_lang=zho_Hans"))
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=500,900"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    with ExitStack() as stack:
-        stack.callback(driver.quit)
+    with chromium(500) as driver:
         driver.get((tmp_path / "run" / "report.html").as_uri())
         run = driver.execute_script
         assert driver.find_element("css selector", ".hypothesis dd").get_attribute("lang") == "zh-Hans"
@@ -98,7 +83,5 @@ def test_the_page_in_a_browser(toy: Toy, tmp_path: Path) -> None:
         wait_until(lambda: button.text.startswith(("Copied", "Selected")))
         assert run("return document.documentElement.scrollWidth <= innerWidth")
         if AXE.is_file():
-            run(AXE.read_text("utf-8"))
-            found = driver.execute_async_script("axe.run().then(result => arguments[0](result.violations))")
-            assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
+            assert violations(driver) == []
         assert [line for line in driver.get_log("browser") if "postMessage" not in line["message"]] == []

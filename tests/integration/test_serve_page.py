@@ -9,26 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import chromium, needs_chromium
 from commands import Toy
 from serving import Server, serving
 from waiting import wait_until
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium import webdriver  # noqa: E402
-from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"),
+    needs_chromium,
 ]
-
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--force-device-scale-factor=1"),
-)
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +83,7 @@ class Page:
 def page(request: pytest.FixtureRequest, server: Server, tmp_path: Path) -> Iterator[Page]:
     """The page in a new browser. No error may be in its console, and it may ask no other server."""
     width, height, mobile = request.param
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},{height}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = webdriver.Chrome(options=options, service=Service(DRIVER))
-    try:
+    with chromium(width, height, f"--user-data-dir={tmp_path / 'profile'}") as browser:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         found = Page(browser, server.url)
@@ -105,8 +93,6 @@ def page(request: pytest.FixtureRequest, server: Server, tmp_path: Path) -> Iter
         assert f"{server.url}/translate" in asked
         own = (f"{server.url}/", "data:", "chrome:", "chrome-untrusted:")  # the last two: its start page
         assert [url for url in asked if not url.startswith(own)] == []
-    finally:
-        browser.quit()
 
 
 def test_type_choose_and_read_by_keyboard(page: Page, server: Server) -> None:

@@ -89,6 +89,6 @@ def _share(number: int, count: Count) -> str:
 def words_of_faults(analysis: Analysis) -> str:
     """Returns in words which faults were found; with a star for the table if there are some."""
     if not analysis.faults:
-        return "No sign of faults is more frequent than in the references."
+        return f"No sign of faults is significantly more frequent than in the references (p < {P_VALUE})."
     found = listed([SIGNS[name].words for name in analysis.faults])
     return f"* The hypotheses have {found} more often than the references (sign test, p < {P_VALUE})."

@@ -78,7 +78,7 @@ RECORDS = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder of a run that goes on."""
+    """The folder of an unfinished run."""
     data = DataConfig(name="local", source_lang="en", target_lang="de")
     (tmp_path / "config.yaml").write_text(to_yaml(TrainConfig(data=data, run_dir=HOSTILE)))
     return tmp_path

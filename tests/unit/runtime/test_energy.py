@@ -48,7 +48,6 @@ def test_counters_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     library = SimpleNamespace(
         nvmlInit_v2=lambda: 0,
-        nvmlShutdown=lambda: 0,
         nvmlDeviceGetHandleByUUID=handle_of,
         nvmlDeviceGetTotalEnergyConsumption=energy_of,
     )

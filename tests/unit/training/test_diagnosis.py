@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nmt.config import ModelConfig, ScheduleConfig, TrainConfig, TrainingConfig
 from nmt.evaluation.analysis.signs import Count
+from nmt.runtime.run_files import RunFiles
 from nmt.training.diagnosis import FinishedRun, diagnosis, diagnosis_text, rise_p_value
 from nmt.training.text_evidence import HeldOutEvidence, Pieces, TextEvidence
 
@@ -49,7 +51,7 @@ def run(
     }
     options = {"criterion": "bleu", "max_updates": 800, **options}
     config = TrainConfig(model=ModelConfig(d_model=width), training=TrainingConfig(**options))
-    return FinishedRun(config, records, results, texts, flat_until)
+    return FinishedRun(RunFiles(Path("run")), config, records, results, {}, texts, flat_until)
 
 
 def with_pieces(**changes: Any) -> TextEvidence:

@@ -116,7 +116,9 @@ def test_one_system_has_the_interval_of_the_comparison(capsys: pytest.CaptureFix
 
 def test_a_sound_system_and_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     evaluate(EvalConfig(**(OPTIONS | {"hypotheses": "ref"})))
-    assert capsys.readouterr().out.endswith("No sign of faults is more frequent than in the references.\n")
+    assert capsys.readouterr().out.endswith(
+        "No sign of faults is significantly more frequent than in the references (p <\n0.001).\n"
+    )
     evaluate(EvalConfig(hypotheses="loop|.de", references="ref", json="j"))
     assert "analysis" not in json.loads(Path("j").read_text("utf-8"))
     assert "95%" not in capsys.readouterr().out
