@@ -77,7 +77,8 @@ def test_the_wheel_holds_the_program_its_options_and_its_corpus(wheel: Path) -> 
     configs = {f"nmt/{path.relative_to(CHECKOUT)}" for path in CHECKOUT.glob("configs/**/*.yaml")}
     corpus = {f"nmt/quickstart/{path.name}" for path in CHECKOUT.glob("data/quickstart/*") if path.is_file()}
     modules = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("nmt/**/*.py")}
-    templates = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("nmt/**/templates/*")}
+    files = filter(Path.is_file, CHECKOUT.glob("nmt/**/templates/**/*"))
+    templates = {str(path.relative_to(CHECKOUT)) for path in files}
     tables = {
         f"nmt/{name}" for name in ("options/suggestions.yaml", "cli/completion.bash", "cli/completion.zsh")
     }
