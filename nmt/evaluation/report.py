@@ -11,6 +11,7 @@ from nmt.evaluation.analysis.result import Analysis
 from nmt.evaluation.analysis.shown import tables_of
 from nmt.evaluation.metrics import METRICS
 from nmt.evaluation.scores import Comparison, Scores, listed, mean_of_sets
+from nmt.evaluation.systems import SYSTEMS
 from nmt.evaluation.tables import WIDTH, Table, metric_digits, metric_name, rendered, shown_score
 from nmt.runtime.streams import visible
 
@@ -32,6 +33,8 @@ class Report:
         before: the report of the model before fine-tuning, on the same text; not part of the JSON.
         sets: name → report of each set; empty if there is one set without a name.
         analysis: the scores of bins and the signs of faults, if they were asked for.
+        systems: the names of the hypotheses and of the baseline on a page.
+        heading: the title of a page; empty: `title`.
     """
 
     title: str
@@ -43,6 +46,8 @@ class Report:
     before: Report | None = field(default=None, repr=False)
     sets: Mapping[str, Report] = field(default_factory=dict, repr=False)
     analysis: Analysis | None = field(default=None, repr=False)
+    systems: Sequence[str] = SYSTEMS
+    heading: str = ""
 
     @classmethod
     def of_sets(cls, title: str, sets: Mapping[str, Report], **fields: Any) -> Report:
@@ -87,7 +92,7 @@ class Report:
         """Returns the results with the title, and the comparison with a baseline and details if any."""
         report = {"title": self.title, **self.results()}
         if self.comparison:
-            report["baseline"] = self.comparison.as_dict()
+            report |= {"baseline": self.comparison.as_dict(), "systems": [*self.systems]}
         return {**report, **self._further()}
 
     def _further(self) -> dict[str, Any]:
@@ -108,11 +113,11 @@ class Report:
         """Returns the report in LaTeX if the path ends in `.tex`, else in Markdown."""
         return rendered(self.title, self._tables(), path)
 
-    def scores_table(self) -> Table:
+    def scores_table(self, systems: Sequence[str] = SYSTEMS) -> Table:
         """Returns the scores of sentences, sets and groups; explanation and signatures are notes."""
         notes = [*filter(None, [self._explanation()]), *self._signature_lines()]
         header = ["", "sentences", *map(metric_name, self.scores.values)]
-        return Table(header, [*self._rows()], notes)
+        return Table(header, [*self._rows(systems)], notes)
 
     def _tables(self) -> Iterator[Table]:
         """Yields the table of the scores, then those of the analysis of each set."""
@@ -122,15 +127,15 @@ class Report:
                 first, *numbers = table.header
                 yield replace(table, header=[f"{name}: {first}" if name else first, *numbers])
 
-    def _rows(self) -> Iterator[list[str]]:
-        whole = "mean" if self.sets else "all" if self.groups else "hypotheses"
+    def _rows(self, systems: Sequence[str]) -> Iterator[list[str]]:
+        whole = "mean" if self.sets else "all" if self.groups else systems[0]
         parts = list(self.sets.items())
         if len(parts) != 1:
             parts.append((whole, self))
         for label, part in parts:
             yield from part._score_rows(label, list(self.scores.values))
         if self.comparison:
-            yield ["baseline", str(self.scores.sentences), *self._differences("baseline", "{:.{}f}")]
+            yield [systems[1], str(self.scores.sentences), *self._differences("baseline", "{:.{}f}")]
             yield ["  95% interval", "", *self._differences("baseline_interval", "±{:.{}f}")]
             yield ["difference", "", *self._differences("delta", "{:+.{}f}")]
             yield ["  p-value", "", *self._differences("p_value", "{:.3f}")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import (
@@ -40,6 +41,7 @@ from nmt.evaluation.scores import (
     score_groups,
     warn_of_words,
 )
+from nmt.evaluation.systems import SYSTEMS, system_names
 from nmt.languages import country_warning, distance, language_of
 from nmt.runtime.hub import pinned
 from nmt.runtime.streams import log, progress
@@ -135,6 +137,7 @@ class Task:
 
     Attributes:
         title: the first line of the report.
+        systems, heading: as in the report.
         texts: key → lines, for all texts except the references.
         references: the lines of each text of references; one or more texts.
         sources: the lines of the source text without tags; empty if it is not known.
@@ -151,6 +154,8 @@ class Task:
     """
 
     title: str = ""
+    systems: tuple[str, str] = SYSTEMS
+    heading: str = ""
     target_lang: str = ""
     options: EvaluationConfig = field(default_factory=EvaluationConfig)
     texts: dict[str, list[str]] = field(default_factory=dict)
@@ -211,7 +216,9 @@ class Task:
         if self.sets:
             reports = {name: part.report() for name, part in self.sets.items()}
             hypotheses = self.texts["hypotheses"]
-            return Report.of_sets(self.title, reports, details=self.details, hypotheses=hypotheses)
+            return Report.of_sets(
+                self.title, reports, details=self.details, hypotheses=hypotheses, heading=self.heading
+            )
         texts, metrics = self.texts, metrics_for(self.target_lang, self.options)
         hypotheses, references, sources = texts["hypotheses"], self.references, self.sources
         scores = score(hypotheses, references, metrics, sources=sources)
@@ -227,7 +234,11 @@ class Task:
             comparison = compare(
                 hypotheses, texts["baseline"], references, metrics, sources=sources, trials=self.trials
             )
-        report = Report(self.title, scores, groups, comparison, self.details, hypotheses)
+        report = Report(
+            *(self.title, scores, groups, comparison, self.details, hypotheses),
+            systems=self.systems,
+            heading=self.heading,
+        )
         if not self.analysed:
             return report
         analysis = analyse(
@@ -273,7 +284,15 @@ def read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]])
     if config.significance is Significance.randomisation:
         task.trials = TRIALS
     task.title = f"{_title_files('hypotheses', config)} on {_title_files('references', config)}"
+    task.systems = system_names(config.hypotheses or config.model_dir, config.baseline)
+    names = (Path(name).name for name in _title_files("references", config).split(", "))
+    task.heading = _heading(task, ", ".join(names))
     return task
+
+
+def _heading(task: Task, text: str) -> str:
+    ours, theirs = task.systems
+    return f"{ours} compared with {theirs} on {text}" if "baseline" in task.texts else f"{ours} on {text}"
 
 
 def _title_files(key: str, config: EvalConfig) -> str:
@@ -306,9 +325,11 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
             task.details["data"] = text.facts
             scored_on = f"{data.name} ({', '.join(filter(None, (config.split, name)))})"
             scored_on += f", {text.source_lang}-{text.target_lang}"
+            task.heading = _heading(task, scored_on)
         else:
             task.add_sets(sets, key)
             scored_on = f"{data.name} ({config.split}), {len(sets)} set{'s' if len(sets) > 1 else ''}"
+            task.heading = _heading(task, scored_on)
         pairs = [(text.source_lang, text.target_lang) for text in sets.values()]
         task.details |= {"split": config.split} | ({} if config.set is None else {"set": config.set})
     elif not config.target_lang:

@@ -96,6 +96,7 @@ def _between(compared: RunComparison, other: ComparedRun) -> Iterator[Section]:
     )
     values = Scores({key: scores.values[key] for key in keys}, scores.signatures, scores.sentences)
     report = Report(f"{other.name} and {first.name}", values, comparison=other.comparison, analysis=analysis)
+    report = replace(report, systems=(other.name, first.name))
     for section in evaluation_sections(report):
         if section.name == "comparison":
             yield replace(section, title=f"{other.name} compared with {first.name}")

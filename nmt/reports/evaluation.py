@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nmt.evaluation.analysis.result import Analysis, Partition
-from nmt.evaluation.analysis.segments import Segment
-from nmt.evaluation.analysis.shown import calibration_table, rows_of, signs_table
+from nmt.evaluation.analysis.segments import EXAMPLES, Segment
+from nmt.evaluation.analysis.shown import calibration_table, rows_of, shown_signs, signs_table
 from nmt.evaluation.analysis.signs import SIGNS
 from nmt.evaluation.report import Report
+from nmt.evaluation.systems import the
 from nmt.evaluation.tables import Table, metric_digits, metric_name, shown_score
 from nmt.languages import language_of
 from nmt.reports.differences import missing, runs, words_of
@@ -18,20 +19,23 @@ from nmt.reports.summary import FEW, sentences_of, tiles_of, verdict
 from nmt.runtime.charts import grouped_bars, lines
 
 _WIDTH = 10  # of a bin of chrF
-SYSTEMS = ("hypotheses", "baseline")
+_LINKS = 5  # to lines with a sign; the others are folded
 
 
 def evaluation_page(report: Report) -> Page:
     """Returns the page of a report; its data are the report's JSON."""
     content = {"sentences": sentences_of(report), "tiles": tiles_of(report)}
     summary = Section("summary", "In short", "summary", content)
-    return Page(report.title, [summary, *evaluation_sections(report)], report.as_dict())
+    return Page(report.heading or report.title, [summary, *evaluation_sections(report)], report.as_dict())
 
 
 def evaluation_sections(report: Report) -> Iterator[Section]:
     """Yields the sections of a report: its scores, then those of the analysis of each set."""
     tables = [
-        ("Scores of all sets and groups" if report.sets else "Scores of all sentences", report.scores_table())
+        (
+            "Scores of all sets and groups" if report.sets else "Scores of all sentences",
+            report.scores_table(report.systems),
+        )
     ]
     yield Section("scores", "Scores", "tables", {"tables": tables, "sortable": False})
     for number, (name, part) in enumerate((report.sets or {"": report}).items(), 1):
@@ -42,15 +46,16 @@ def evaluation_sections(report: Report) -> Iterator[Section]:
 
 
 def _of_set(report: Report) -> Iterator[Section]:
-    analysis, keys = report.analysis, list(report.scores.values)
+    analysis, keys, systems = report.analysis, list(report.scores.values), report.systems
     if report.comparison:
-        yield Section("comparison", "Compared with the baseline", "tables", {"tables": [_comparison(report)]})
+        title = f"{systems[0]} compared with {the(systems[1])}"
+        yield Section("comparison", title, "tables", {"tables": [_comparison(report)]})
     if analysis is None:
         return
     if analysis.partitions:
-        yield Section("bins", "Where the scores come from", "bins", _bins(analysis, keys))
-    shown = {segment.row: segment for segment in (*analysis.worst, *analysis.different, *analysis.examples)}
-    yield Section("signs", "Signs of faults", "signs", _signs(analysis, shown))
+        yield Section("bins", "Where the scores come from", "bins", _bins(analysis, keys, systems))
+    shown = {segment.row: segment for segment in analysis.segments}
+    yield Section("signs", "Signs of faults", "signs", _signs(analysis, shown, systems))
     if analysis.calibration is not None:
         points = [((low + high) / 2, chrf) for low, high, chrf, _ in analysis.calibration.bins]
         content = {
@@ -59,7 +64,7 @@ def _of_set(report: Report) -> Iterator[Section]:
         }
         yield Section("calibration", "Calibration", "calibration", content)
     if shown:
-        yield Section("sentences", "Sentences", "sentences", _sentences(analysis, shown))
+        yield Section("sentences", "Sentences", "sentences", _sentences(analysis, shown, systems))
 
 
 def _comparison(report: Report) -> tuple[str, Table]:
@@ -78,37 +83,51 @@ def _comparison(report: Report) -> tuple[str, Table]:
             ])  # fmt: skip
     header = [
         "metric",
-        *(f"{system} (95% interval)" for system in SYSTEMS),
+        *(f"{system} (95% interval)" for system in report.systems),
         "difference",
         "p-value",
         "result",
     ]
-    return "Hypotheses and baseline", Table(header, rows)
+    return " and ".join(report.systems), Table(header, rows)
 
 
-def _bins(analysis: Analysis, keys: Sequence[str]) -> dict[str, Any]:
+def _bins(analysis: Analysis, keys: Sequence[str], systems: Sequence[str]) -> dict[str, Any]:
     partitions = [*analysis.partitions.values()]
     small = [partition for partition in partitions if set(partition.scores) == {"with", "without"}]
     parts = [
-        _bins_of(partition.title, [partition], keys) for partition in partitions if partition not in small
+        _bins_of(partition.title, [partition], keys, systems)
+        for partition in partitions
+        if partition not in small
     ]
     if small:
-        parts.append(_bins_of("kind of sentence", small, keys))
+        parts.append(_bins_of("kind of sentence", small, keys, systems))
     return {
         "parts": parts,
-        "has_baseline": any(part["legend"] for part in parts),
+        "baseline": the(systems[1]) if any(part["legend"] for part in parts) else "",
         "has_rare_words": "rare_words" in analysis.partitions,
     }
 
 
-def _bins_of(title: str, partitions: Sequence[Partition], keys: Sequence[str]) -> dict[str, Any]:
-    """Returns the chart and the table of partitions; the labels of several say of which they are."""
+def _bins_of(
+    title: str, partitions: Sequence[Partition], keys: Sequence[str], systems: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the chart and the table of partitions; the labels of several say of which they are.
+
+    The first metric, that of the chart, has a column for each system and one for the difference.
+    """
+    name, *names = map(metric_name, keys)
+    titles = [name]
     labels, rows, pale = [], [], []
     series: dict[str, list[float | None]] = {"s1": [], "s2": []}
     for partition in partitions:
         for label, (_, *cells) in zip(partition.scores, [*rows_of(partition, keys)][1:], strict=True):
             kinds = {"with": partition.title, "without": f"no {partition.title}"}
             labels.append(kinds.get(label, label.replace(" or more", "+")))
+            if label in partition.baseline:
+                titles = [*(f"{name} {system}" for system in systems), "difference"]
+                theirs = shown_score(keys[0], partition.baseline[label].values.get(keys[0]))
+                ours, _, difference = cells[1].partition(" ")
+                cells[1:2] = [ours, theirs, difference.strip("()") or "-"]
             rows.append([labels[-1], *cells])
             if partition.scores[label].sentences < FEW:
                 pale.append(len(labels) - 1)
@@ -117,54 +136,64 @@ def _bins_of(title: str, partitions: Sequence[Partition], keys: Sequence[str]) -
                 series["s2"].append(partition.baseline[label].values.get(keys[0]))
     if not series["s2"]:
         del series["s2"]
-    name = metric_name(keys[0])
     return {
         "title": f"{name} by {title}",
         "chart": grouped_bars(labels, series, f"{name} by {title}. The table has the same figures.", pale),
         "words": f"Pale: fewer than {FEW} sentences." if pale else "",
-        "legend": SYSTEMS if "s2" in series else (),
-        "table": Table([title, "sentences", *map(metric_name, keys)], rows),
+        "legend": systems if "s2" in series else (),
+        "table": Table([title, "sentences", *titles, *names], rows),
     }
 
 
-def _signs(analysis: Analysis, shown: dict[int, Segment]) -> dict[str, Any]:
-    table = signs_table(analysis)
-    names = [name for name, count in analysis.signs.items() if count.hypotheses or count.references]
-    rows = [
-        {"cells": row, "lines": [line + 1 for line in analysis.signs[name].rows if line in shown],
-         "all": len(analysis.signs[name].rows), "is_fault": analysis.signs[name].is_fault}
-        for name, row in zip(names, table.rows, strict=True)
-    ]  # fmt: skip
-    return {"header": table.header, "rows": rows, "notes": table.notes}
+def _signs(analysis: Analysis, shown: dict[int, Segment], systems: Sequence[str]) -> dict[str, Any]:
+    """Returns the table of signs, and the lines that show each: linked, folded, and not on the page."""
+    table = signs_table(analysis, systems)
+    rows = []
+    for name, cells in zip(shown_signs(analysis), table.rows, strict=True):
+        lines = {"": set(analysis.signs[name].rows)}
+        if analysis.baseline_signs:
+            ours, theirs = lines[""], set(analysis.baseline_signs[name].rows)
+            lines = {f"only {systems[0]}": ours - theirs, f"only {systems[1]}": theirs - ours}
+            lines["both"] = ours & theirs
+        groups = []
+        for words, found in lines.items():
+            here = [line + 1 for line in sorted(found) if line in shown]
+            if found:
+                groups.append((words, here[:_LINKS], here[_LINKS:], len(found) - len(here)))
+        sign = SIGNS[name]
+        rows.append({
+            "cells": cells, "meaning": sign.meaning, "groups": groups,
+            "is_fault": analysis.signs[name].is_fault,
+        })  # fmt: skip
+    return {"header": table.header, "rows": rows, "notes": table.notes, "most": EXAMPLES}
 
 
-def _sentences(analysis: Analysis, shown: dict[int, Segment]) -> dict[str, Any]:
+def _sentences(analysis: Analysis, shown: dict[int, Segment], systems: Sequence[str]) -> dict[str, Any]:
     labels = [*(f"{low}-{low + _WIDTH - 1}" for low in range(0, 90, _WIDTH)), "90+"]
     counts = {
         f"s{place}": [float(number) for number in _counts(chrf)]
         for place, chrf in enumerate(analysis.sentence_chrf, 1)
     }
-    words = {
-        "worst": "worst by chrF2",
-        "different": "most different",
-        "low": "low score of the model",
+    lists = {
+        f"{system} better": part for system, part in zip(systems, (analysis.won, analysis.lost), strict=True)
     }
-    words |= {name: sign.words for name, sign in SIGNS.items()}
-    chosen = {name: {row for row, one in shown.items() if name in one.signs} for name in words}
-    chosen["worst"] = {segment.row for segment in analysis.worst}
-    chosen["different"] = {segment.row for segment in analysis.different}
+    rows = {words: [segment.row for segment in part] for words, part in lists.items()}
+    rows["worst by chrF2" + (f", {systems[0]}" if len(counts) > 1 else "")] = [
+        segment.row for segment in analysis.worst
+    ]
     if analysis.calibration:
-        chosen["low"] = shown.keys() & analysis.calibration.low
+        rows["low score of the model"] = sorted(shown.keys() & analysis.calibration.low)
+    for name, sign in SIGNS.items():
+        rows[sign.words] = sorted(
+            row for row, one in shown.items() if name in (*one.signs, *one.baseline_signs)
+        )
     return {
         "chart": grouped_bars(labels, counts, "Number of sentences by chrF2"),
-        "legend": SYSTEMS if len(counts) > 1 else (),
-        "lists": [(name, words[name], len(rows)) for name, rows in chosen.items() if rows],
-        "segments": [
-            _segment(segment, analysis, [name for name, rows in chosen.items() if row in rows], words)
-            for row, segment in shown.items()
-        ],
-        "has_baseline": len(counts) > 1,
-    }  # fmt: skip
+        "legend": systems if len(counts) > 1 else (),
+        "lists": [(words, [row + 1 for row in part]) for words, part in rows.items() if part],
+        "segments": [_segment(segment, analysis, systems) for segment in shown.values()],
+        "systems": systems if len(counts) > 1 else (),
+    }
 
 
 def _counts(chrf: Sequence[float]) -> list[int]:
@@ -172,9 +201,7 @@ def _counts(chrf: Sequence[float]) -> list[int]:
     return [bins.count(place) for place in range(100 // _WIDTH)]
 
 
-def _segment(
-    segment: Segment, analysis: Analysis, lists: Sequence[str], words: dict[str, str]
-) -> dict[str, Any]:
+def _segment(segment: Segment, analysis: Analysis, systems: Sequence[str]) -> dict[str, Any]:
     """Returns the texts of a sentence as runs of marked words.
 
     The marks name the other text that lacks a word: `r` the (closest) reference, `h` the hypothesis, `b` the
@@ -187,23 +214,27 @@ def _segment(
     closest = min(range(len(pairs)), key=lambda place: sum(pairs[place][0]))
     marks = {"r": pairs[closest][0]}
     texts = [
-        ("reference", runs(reference, {"h": pairs[place][1]} if place == closest else {}))
+        ("reference", "", runs(reference, {"h": pairs[place][1]} if place == closest else {}))
         for place, reference in enumerate(references)
     ]
-    theirs = []
-    if segment.baseline is not None:
+    chrf, ours, theirs = f"chrF2 {shown_score('chrf', segment.chrf)}", "", []
+    signs = [SIGNS[name].words for name in segment.signs]
+    if segment.baseline is not None and segment.baseline_chrf is not None:
+        ours, lead = systems[0], segment.chrf - segment.baseline_chrf
+        chrf = f"chrF2: {ours} {shown_score('chrf', segment.chrf)}, {systems[1]} "
+        chrf += f"{shown_score('chrf', segment.baseline_chrf)}, difference {lead:+.{metric_digits('chrf')}f}"
+        found = zip(systems, (segment.signs, segment.baseline_signs), strict=True)
+        signs = [f"{system}: {SIGNS[name].words}" for system, names in found for name in names]
         baseline = words_of(segment.baseline, by_character=by_character)
         marks["b"], not_ours = missing(hypothesis, baseline)
         not_in_reference, _ = missing(baseline, references[closest])
-        theirs = [("baseline", runs(baseline, {"r": not_in_reference, "h": not_ours}))]
+        theirs = [("baseline", systems[1], runs(baseline, {"r": not_in_reference, "h": not_ours}))]
     return {
         "line": segment.row + 1,
-        "lists": lists,
-        "signs": [words[name] for name in segment.signs],
-        "chrf": shown_score("chrf", segment.chrf),
-        "baseline_chrf": None if theirs == [] else shown_score("chrf", segment.baseline_chrf),
+        "signs": signs,
+        "chrf": chrf,
         "source": segment.source,
         "source_lang": analysis.source_lang,
         "target_lang": analysis.target_lang,
-        "texts": [*texts, ("hypothesis", runs(hypothesis, marks)), *theirs],
+        "texts": [*texts, ("hypothesis", ours, runs(hypothesis, marks)), *theirs],
     }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nmt.evaluation.analysis.result import Analysis
 from nmt.evaluation.analysis.shown import words_of_faults
 from nmt.evaluation.metrics import METRICS, Difference
 from nmt.evaluation.report import Report
-from nmt.evaluation.scores import SIGNIFICANT, Comparison, listed
+from nmt.evaluation.scores import SIGNIFICANT, listed
+from nmt.evaluation.systems import the
 from nmt.evaluation.tables import metric_digits, metric_name, shown_score
 
 FEW = 30
@@ -50,7 +51,8 @@ def tiles_of(report: Report) -> list[tuple[str, str]]:
     intervals = dict(analysis.intervals) if analysis else {}
     intervals |= {key: difference.interval for key, difference in tested.items() if difference}
     for key, value in report.scores.values.items():
-        words = metric_name(key) + ("" if _higher_is_better(key) else ", lower is better")
+        words = metric_name(key) + (f" of {report.systems[0]}" if tested else "")
+        words += "" if _higher_is_better(key) else ", lower is better"
         if key in intervals:
             words += f"; ±{intervals[key]:.{metric_digits(key)}f} (95% interval)"
         tiles.append((shown_score(key, value), words))
@@ -73,9 +75,9 @@ def _sentences_of_set(report: Report) -> Iterator[str]:
     """Yields the verdict or the score first; then the bins, the length, and the faults."""
     analysis, key = report.analysis, next(iter(report.scores.values))
     if report.comparison:
-        yield " ".join(_verdicts(report.comparison))
+        yield " ".join(_verdicts(report))
         if analysis:
-            yield _wins(analysis)
+            yield _wins(analysis, report.systems)
     else:
         interval = analysis.intervals.get(key) if analysis else None
         value = shown_score(key, report.scores.values[key])
@@ -84,36 +86,40 @@ def _sentences_of_set(report: Report) -> Iterator[str]:
         yield f"{metric_name(key)} is {value} on {report.scores.sentences:,} sentences."
     if analysis is None:
         return
-    yield from _bins(analysis, key)
+    yield from _bins(analysis, key, report.systems)
     if abs(change := analysis.length_ratio - 1) > _LENGTH:
         shorter = "shorter" if change < 0 else "longer"
         why = ", which BLEU punishes by its brevity penalty" if change < 0 and key == "bleu" else ""
-        yield f"The hypotheses are {abs(change):.0%} {shorter} than the references{why}."
-    yield words_of_faults(analysis).removeprefix("* ")
+        text = f"The text of {report.systems[0]} is" if report.comparison else "The hypotheses are"
+        yield f"{text} {abs(change):.0%} {shorter} than the references{why}."
+    for sentence in words_of_faults(analysis, report.systems):
+        yield sentence.removeprefix("* ")
 
 
-def _verdicts(comparison: Comparison) -> Iterator[str]:
+def _verdicts(report: Report) -> Iterator[str]:
+    assert report.comparison is not None
+    ours, theirs = map(the, report.systems)
     results: dict[str, list[str]] = {"better": [], "worse": [], "": []}
-    for key, difference in comparison.differences.items():
+    for key, difference in report.comparison.differences.items():
         if difference is not None:
             figures = f"{difference.delta:+.{metric_digits(key)}f}, p = {difference.p_value:.3f}"
             results[verdict(key, difference)].append(f"{metric_name(key)} ({figures})")
     for result in ("better", "worse"):
         if results[result]:
             metrics = listed(results[result])
-            yield f"The hypotheses are significantly {result} than the baseline in {metrics}."
+            yield f"The scores of {ours} are significantly {result} than those of {theirs} in {metrics}."
     if results[""]:
-        yield f"No significant difference from the baseline in {listed(results[''])}."
+        yield f"No significant difference between {ours} and {theirs} in {listed(results[''])}."
 
 
-def _wins(analysis: Analysis) -> str:
+def _wins(analysis: Analysis, systems: Sequence[str]) -> str:
     pairs = [*zip(*analysis.sentence_chrf, strict=True)]
     more, fewer = sum(ours > theirs for ours, theirs in pairs), sum(ours < theirs for ours, theirs in pairs)
     counts = f"{more:,} sentences, lower in {fewer:,} and equal in {len(pairs) - more - fewer:,}"
-    return f"The chrF2 of the hypotheses is higher in {counts}."
+    return f"Compared with {the(systems[1])}, the chrF2 of {the(systems[0])} is higher in {counts}."
 
 
-def _bins(analysis: Analysis, key: str) -> Iterator[str]:
+def _bins(analysis: Analysis, key: str, systems: Sequence[str]) -> Iterator[str]:
     """Yields the bins with the largest and smallest lead over a baseline, and that with the worst score."""
     sign, name = 1 if _higher_is_better(key) else -1, metric_name(key)
     scores, leads = {}, {}
@@ -131,13 +137,14 @@ def _bins(analysis: Analysis, key: str) -> Iterator[str]:
         best, least = _extremes(leads, -sign), _extremes(leads, sign)
         digits = metric_digits(key)
         yield (
-            f"The difference in {name} is most favourable on {best}: {leads[best]:+.{digits}f}, and least "
-            f"on {least}: {leads[least]:+.{digits}f}."
+            f"The difference in {name} is most favourable to {the(systems[0])} on {best}: "
+            f"{leads[best]:+.{digits}f}, and least on {least}: {leads[least]:+.{digits}f}."
         )
     if len(scores) > 1:
         worst = _extremes(scores, sign)
         lowest = shown_score(key, scores[worst])
-        yield f"Of parts with {FEW} sentences or more, {name} is worst on {worst}: {lowest}."
+        whose = f" of {the(systems[0])}" if leads else ""
+        yield f"Of parts with {FEW} sentences or more, {name}{whose} is worst on {worst}: {lowest}."
 
 
 def _place(kind: str, title: str, label: str) -> str:

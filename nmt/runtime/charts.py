@@ -71,8 +71,8 @@ def histogram(
     """
     # The last bin of lengths may be much wider than the others, but all bars are drawn with the same width.
     step = (Chart.right - Chart.left) / len(counts)
-    top = max(*counts, 1)
-    up = scale(0, top, Chart.bottom, Chart.top)
+    ticks = round_ticks(0, max(*counts, 1), 1, outside=True)
+    up = scale(0, ticks[-1], Chart.bottom, Chart.top)
     bars = []
     for index, count in enumerate(counts):
         low, high = edges[index], edges[index + 1]
@@ -81,7 +81,7 @@ def histogram(
         bars.append(Bar(name, x + 0.5, y, max(step - 1, 1), Chart.bottom - y, title))
     every = 4 if logarithmic else max(1, math.ceil(len(counts) / 8))
     return Chart(
-        vertical_ticks=[Tick(up(value), short(value)) for value in round_ticks(0, top, 1)],
+        vertical_ticks=[Tick(up(value), short(value)) for value in ticks],
         horizontal_ticks=[
             Tick(Chart.left + index * step, _fraction(edges[index]) if logarithmic else f"{edges[index]:g}")
             for index in range(0, len(edges), every)
@@ -103,8 +103,8 @@ def grouped_bars(
     class too.
     """
     known = [0.0, *(value for values in series.values() for value in values if value is not None)]
-    low, high = min(known), max(*known, 1e-9)
-    up = scale(low, high, Chart.bottom, Chart.top)
+    ticks = round_ticks(min(known), max(*known, 1e-9), outside=True)
+    up = scale(ticks[0], ticks[-1], Chart.bottom, Chart.top)
     step = (Chart.right - Chart.left) / max(len(labels), 1)
     width = min(0.8 * step / max(len(series), 1), 40)
     bars = []
@@ -116,7 +116,7 @@ def grouped_bars(
                 kind = f"{name} pale" if index in pale else name
                 bars.append(Bar(kind, x + 1, top, width - 2, bottom - top, f"{title}: {value:.4g}"))
     return Chart(
-        vertical_ticks=[Tick(up(value), short(value)) for value in round_ticks(low, high)],
+        vertical_ticks=[Tick(up(value), short(value)) for value in ticks],
         horizontal_ticks=[
             Tick(Chart.left + (index + 0.5) * step, title) for index, title in enumerate(labels)
         ],
@@ -165,12 +165,18 @@ def logarithmic_lines(series: Mapping[str, Sequence[Sequence[float]]], label: st
     )
 
 
-def round_ticks(low: float, high: float, least: float = 0) -> list[float]:
-    """Returns two to six round numbers from `low` to `high`, at a distance of at least `least`."""
+def round_ticks(low: float, high: float, least: float = 0, *, outside: bool = False) -> list[float]:
+    """Returns two to six round numbers from `low` to `high`, at a distance of at least `least`.
+
+    With `outside`, the first and the last number enclose the two.
+    """
     wanted = max((high - low) / 5, least)
     unit = 10.0 ** math.floor(math.log10(wanted))
     step = next(step for step in (unit, 2 * unit, 2.5 * unit, 5 * unit, 10 * unit) if step >= wanted * 0.999)
-    return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    first, last = low / step, high / step
+    if outside:
+        first, last = math.floor(first + 1e-9), math.ceil(last - 1e-9)
+    return [number * step for number in range(math.ceil(first), math.floor(last) + 1)]
 
 
 def short(value: float) -> str:

@@ -10,7 +10,7 @@ from nmt.config import EvaluationConfig
 from nmt.evaluation.analysis.bins import bins_of
 from nmt.evaluation.analysis.model_signs import ModelFacts
 from nmt.evaluation.analysis.segments import Calibration, Segment, chosen_segments, sentence_chrf
-from nmt.evaluation.analysis.signs import Count, Texts, counts_of
+from nmt.evaluation.analysis.signs import SIGNS, Count, Texts, counts_of
 from nmt.evaluation.metrics import Metric
 from nmt.evaluation.scores import RESAMPLES, Comparison, Scores, score_groups
 
@@ -50,7 +50,8 @@ class Analysis:
         worst: the sentences with the worst chrF; see `chosen_segments`.
         sentence_chrf: chrF2 of each sentence, of the hypotheses and of the baseline if there is one.
         baseline_signs: the same of the baseline; empty if there is none.
-        different: the sentences whose chrF differs most from the baseline's.
+        won, lost: the sentences where the chrF of the hypotheses is most above, and most below, that of the
+            baseline.
         calibration: how well the model's scores predict chrF; None if there are no scores.
         examples: more sentences, with signs of faults.
         length_ratio: characters of the hypotheses, divided by those of the first references.
@@ -63,7 +64,8 @@ class Analysis:
     worst: Sequence[Segment]
     sentence_chrf: Sequence[Sequence[float]] = field(repr=False)
     baseline_signs: Mapping[str, Count] = field(default_factory=dict)
-    different: Sequence[Segment] = ()
+    won: Sequence[Segment] = ()
+    lost: Sequence[Segment] = ()
     calibration: Calibration | None = None
     examples: Sequence[Segment] = ()
     length_ratio: float = 1.0
@@ -75,19 +77,32 @@ class Analysis:
         """The names of the signs that are significantly more frequent than in the references."""
         return [name for name, count in self.signs.items() if count.is_fault]
 
+    @property
+    def undecided(self) -> list[str]:
+        """The names of the signs that may be faults, in too few sentences to tell."""
+        return [name for name, count in self.signs.items() if count.is_open(SIGNS[name])]
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The sentences of all lists."""
+        return [*self.won, *self.lost, *self.worst, *self.examples]
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the analysis for the JSON."""
         signs = {name: count.as_dict() for name, count in self.signs.items()}
         for name, count in self.baseline_signs.items():
             signs[name]["baseline"] = count.as_dict()
+            signs[name]["difference_p_value"] = self.signs[name].against(count)
         return {
             "intervals": dict(self.intervals),
             "length_ratio": self.length_ratio,
             "partitions": {name: partition.as_dict() for name, partition in self.partitions.items()},
             "faults": self.faults,
+            "undecided": self.undecided,
             "signs": signs,
             "worst": [segment.as_dict() for segment in self.worst],
-            "different": [segment.as_dict() for segment in self.different],
+            "won": [segment.as_dict() for segment in self.won],
+            "lost": [segment.as_dict() for segment in self.lost],
             "examples": [segment.as_dict() for segment in self.examples],
             "calibration": self.calibration and self.calibration.as_dict(),
             "sentence_chrf": [[round(value, 2) for value in values] for values in self.sentence_chrf],
@@ -143,17 +158,17 @@ def analyse(
         elif metric.left_out([hypotheses, *texts.references]) is None:
             intervals[key] = metric.interval(hypotheses, texts.references, texts.sources, RESAMPLES)
     model = model or ModelFacts()
-    signs, *baseline_signs = (
-        counts_of(texts, system, model.signs_of(number)) for number, system in enumerate(systems)
-    )
+    signs = [counts_of(texts, system, model.signs_of(number)) for number, system in enumerate(systems)]
+    judged = [name for name in signs[0] if all(name in counts for counts in signs)]
+    signs = [{name: counts[name] for name in judged} for counts in signs]
     chrf = [sentence_chrf(system, texts) for system in systems]
     calibration = Calibration.of(model.scores, chrf[0], model.token_scores) if model.scores else None
     low = calibration.low if calibration else ()
-    worst, different, examples = chosen_segments(texts, systems, chrf, signs, low)
-    theirs = baseline_signs[0] if baseline_signs else {}
+    worst, won, lost, examples = chosen_segments(texts, systems, chrf, signs, low)
+    theirs = signs[1] if baseline else {}
     ours, reference = (sum(map(len, lines)) for lines in (hypotheses, texts.references[0]))
     return Analysis(
-        *(intervals, partitions, signs, worst, chrf, theirs, different, calibration, examples),
+        *(intervals, partitions, signs[0], worst, chrf, theirs, won, lost, calibration, examples),
         length_ratio=ours / max(reference, 1),
         source_lang=texts.source_lang,
         target_lang=texts.target_lang,

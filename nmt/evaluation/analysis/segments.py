@@ -1,10 +1,10 @@
-"""Single sentences: the worst ones, those most unlike a baseline, some with signs of faults; calibration."""
+"""Single sentences: the worst ones, those most unlike a baseline, those with signs of faults; calibration."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import StatisticsError, correlation, fmean, median
 from typing import Any
 
@@ -12,7 +12,9 @@ from nmt.evaluation.analysis.signs import OUTLIER, Count, Texts
 from nmt.evaluation.metrics import metrics_for
 
 _SHOWN = 10  # sentences of each list, and bins of calibration
-_EXAMPLES = 5  # sentences of each sign
+EXAMPLES = 50
+"""The most sentences of each sign and system that are shown."""
+_CHARACTERS = 300_000  # of all these sentences: a page has less than 5 MB
 _LEAST = 10  # sentences of a bin
 
 
@@ -28,6 +30,7 @@ class Segment:
     signs: Sequence[str]
     baseline: str | None = None
     baseline_chrf: float | None = None
+    baseline_signs: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the sentence for the JSON; its line counts from 1."""
@@ -47,45 +50,55 @@ def chosen_segments(
     texts: Texts,
     systems: Sequence[Sequence[str]],
     chrf: Sequence[Sequence[float]],
-    signs: Mapping[str, Count],
+    signs: Sequence[Mapping[str, Count]],
     low: Sequence[int] = (),
-) -> tuple[list[Segment], list[Segment], list[Segment]]:
-    """Returns the sentences with the worst chrF, those that differ most from the baseline, and examples.
+) -> tuple[list[Segment], ...]:
+    """Returns the sentences with the worst chrF, those where each system is most ahead, and examples.
 
-    The examples are the first sentences with each sign and of `low`, without those of the other two lists.
-
-    The root of the length of the reference is a weight, since single words have the lowest chrF.
+    The root of the length of the reference is a weight of the choice, since single words have the lowest
+    chrF. The order of a list is that of chrF, or of the difference, itself. The examples are the first
+    sentences with each sign and of `low`, without those of the other lists.
 
     Args:
         texts: the references and the sources, if they are known.
         systems: the hypotheses, and the lines of the baseline if there is one.
         chrf: the chrF of each line of each system.
-        signs: those of the hypotheses.
+        signs: those of each system.
         low: sentences with a low score of the model.
     """
+    found = [{name: set(count.rows) for name, count in counts.items()} for counts in signs]
 
     def segment(row: int) -> Segment:
-        found = [name for name, count in signs.items() if row in count.rows]
+        ours, *others = ([name for name, rows in one.items() if row in rows] for one in found)
         references, source = [text[row] for text in texts.references], [*texts.sources[row : row + 1], ""][0]
-        theirs = (systems[1][row], chrf[1][row]) if len(systems) > 1 else ()
-        return Segment(row, source, references, systems[0][row], chrf[0][row], found, *theirs)
+        segment = Segment(row, source, references, systems[0][row], chrf[0][row], ours)
+        if not others:
+            return segment
+        return replace(
+            segment, baseline=systems[1][row], baseline_chrf=chrf[1][row], baseline_signs=others[0]
+        )
 
     weights = [math.sqrt(len(reference)) for reference in texts.references[0]]
-    losses = [(100 - ours) * weight for ours, weight in zip(chrf[0], weights, strict=True)]
-    worst = _largest(losses)
-    rows = zip(*chrf, weights, strict=True) if len(chrf) > 1 else ()
-    leads = [abs(ours - theirs) * weight for ours, theirs, weight in rows]
-    different = _largest(leads)
-    lists = [low, *(count.rows for count in signs.values())]
-    shown = {row for rows in lists for row in rows[:_EXAMPLES]} - {*worst, *different}
-    return [*map(segment, worst)], [*map(segment, different)], [*map(segment, sorted(shown))]
+    chosen = [_largest([100 - value for value in chrf[0]], weights)]
+    for sign in (1, -1):
+        leads = [sign * (ours - theirs) for ours, theirs in zip(*chrf, strict=True)] if len(chrf) > 1 else []
+        chosen.append(_largest(leads, weights))
+    rows_of_signs = [low, *(count.rows for counts in signs for count in counts.values())]
+    shown, examples, characters = {row for rows in chosen for row in rows}, set(), 0
+    for place in range(EXAMPLES):
+        for row in (rows[place] for rows in rows_of_signs if place < len(rows)):
+            if row not in shown and characters < _CHARACTERS:
+                shown.add(row)
+                examples.add(row)
+                characters += sum(len(text[row]) for text in (*systems, *texts.references))
+    return tuple([*map(segment, rows)] for rows in (*chosen, sorted(examples)))
 
 
-def _largest(values: Sequence[float]) -> list[int]:
-    """Returns the rows of the largest values above 0, the largest first."""
-    return sorted((row for row, value in enumerate(values) if value > 0), key=lambda row: -values[row])[
-        :_SHOWN
-    ]
+def _largest(values: Sequence[float], weights: Sequence[float]) -> list[int]:
+    """Returns the rows of the largest weighted values above 0, in the order of the values."""
+    rows = [row for row, value in enumerate(values) if value > 0]
+    largest = sorted(rows, key=lambda row: -values[row] * weights[row])[:_SHOWN]
+    return sorted(largest, key=lambda row: -values[row])
 
 
 @dataclass(frozen=True)

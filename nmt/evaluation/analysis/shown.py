@@ -8,6 +8,7 @@ from nmt.evaluation.analysis.result import Analysis, Partition
 from nmt.evaluation.analysis.segments import Calibration
 from nmt.evaluation.analysis.signs import P_VALUE, SIGNS, Count
 from nmt.evaluation.scores import listed
+from nmt.evaluation.systems import SYSTEMS, the
 from nmt.evaluation.tables import Table, metric_digits, metric_name, shown_score
 
 _WORST = 5
@@ -45,15 +46,24 @@ def rows_of(partition: Partition, keys: Sequence[str]) -> Iterator[list[str]]:
         yield [f"  {label}", str(scores.sentences), *cells]
 
 
-def signs_table(analysis: Analysis) -> Table:
-    """Returns the table of the signs that a hypothesis or a reference shows."""
-    header = ["signs of faults", "sentences", "hypotheses", "references"]
+def shown_signs(analysis: Analysis) -> list[str]:
+    """Returns the names of the signs that a translation or a reference shows."""
+    counts = [analysis.signs, *filter(None, [analysis.baseline_signs])]
+    return [
+        name
+        for name, count in analysis.signs.items()
+        if count.references or any(one[name].hypotheses for one in counts)
+    ]
+
+
+def signs_table(analysis: Analysis, systems: Sequence[str] = SYSTEMS) -> Table:
+    """Returns the table of `shown_signs`."""
+    header = ["signs of faults", "sentences", systems[0], "references"]
     if analysis.baseline_signs:
-        header.append("baseline")
+        header.append(systems[1])
     rows = []
-    for name, count in analysis.signs.items():
-        if not (count.hypotheses or count.references):
-            continue
+    for name in shown_signs(analysis):
+        count = analysis.signs[name]
         cells = [
             _share(count.hypotheses, count) + (" *" if count.is_fault else ""),
             _share(count.references, count),
@@ -61,7 +71,7 @@ def signs_table(analysis: Analysis) -> Table:
         if analysis.baseline_signs:
             cells.append(_share(analysis.baseline_signs[name].hypotheses, count))
         rows.append([f"  {SIGNS[name].words}", str(count.sentences), *cells])
-    return Table(header, rows, [words_of_faults(analysis)])
+    return Table(header, rows, [" ".join(words_of_faults(analysis, systems))])
 
 
 def calibration_table(calibration: Calibration) -> Table:
@@ -86,9 +96,34 @@ def _share(number: int, count: Count) -> str:
     return f"{number} ({number / count.sentences:.1%})"
 
 
-def words_of_faults(analysis: Analysis) -> str:
-    """Returns in words which faults were found; with a star for the table if there are some."""
-    if not analysis.faults:
-        return f"No sign of faults is significantly more frequent than in the references (p < {P_VALUE})."
-    found = listed([SIGNS[name].words for name in analysis.faults])
-    return f"* The hypotheses have {found} more often than the references (sign test, p < {P_VALUE})."
+def words_of_faults(analysis: Analysis, systems: Sequence[str] = SYSTEMS) -> Iterator[str]:
+    """Yields which faults were found, with a star for the table if there are some.
+
+    Then come the signs that too few sentences have for a test, and how often the baseline has the faults.
+    """
+    if analysis.faults:
+        found = listed([SIGNS[name].words for name in analysis.faults])
+        than = f"* More frequent in {the(systems[0])} than in the references"
+        yield f"{than}: {found} (sign test, p < {P_VALUE})."
+    else:
+        yield f"No sign of faults is significantly more frequent than in the references (p < {P_VALUE})."
+    counts = {name: analysis.signs[name] for name in analysis.undecided}
+    few = [f"{SIGNS[name].words} ({one.hypotheses} of {one.sentences})" for name, one in counts.items()]
+    if few:
+        yield f"Too few sentences to tell: {listed(few)}."
+    if compared := [*_compared(analysis)]:
+        yield f"Compared with {the(systems[1])}: {'; '.join(compared)}."
+
+
+def _compared(analysis: Analysis) -> Iterator[str]:
+    """Yields how the faults of each system differ from the other's."""
+    for name, theirs in analysis.baseline_signs.items():
+        ours = analysis.signs[name]
+        is_different = ours.against(theirs) < P_VALUE
+        if not (is_different or ours.is_fault or theirs.is_fault):
+            continue
+        change = ours.hypotheses - theirs.hypotheses
+        words = "as often" if not change else "more often" if change > 0 else "less often"
+        if change and not is_different:
+            words = f"not significantly {words}"
+        yield f"{SIGNS[name].words} {words} ({ours.hypotheses} and {theirs.hypotheses} of {ours.sentences})"

@@ -21,6 +21,7 @@ from nmt.languages import language_of
 
 P_VALUE = 0.001
 """Level of the sign test. It is low because every sign is tested."""
+_OPEN = 0.05  # level of a sign that more sentences might prove to be a fault
 _MARGIN = 10  # bytes added to both lengths, so that the ratio of short lines is not a sign
 _RATIO = 1.5  # a translation is short or long only if this ratio separates it from every reference
 _LEAST, _MOST = math.log(1.6), math.log(2.5)  # limits of the threshold against the source
@@ -112,9 +113,26 @@ def _is_copy(source: str, line: str) -> bool:
     return sum(word in target for word in words) > len(words) / 2
 
 
+_TOKEN = re.compile(r"\d+|([\W_w])\1*|.", re.DOTALL)  # a number, equal signs in a row, or a letter
+_LETTERS = re.compile(r"([^\W\d_]{1,4}?)(?<![wㄱ-ㅣـ])\1{3,}")
+"""Four equal groups of letters, but not the laughter of Korean and Japanese, nor tatweel, a long line."""
+_FEWER_LETTERS = re.compile(r"([^\W\d_]{1,4}?)\1{2,}")
+_EQUAL_LETTERS = 5  # of one letter, so that the sign is not a misspelling
+
+
 def _loops(texts: Texts, lines: Sequence[str]) -> Shown:
+    """Finds repeated words; and repeated letters, unless the source or a reference repeats some, as haha."""
     spaced = language_of(texts.target_lang).has_spaces
-    return [_has_loop(line.casefold().split() if spaced else line) for line in lines]
+    others = [text for text in (texts.sources, *texts.references) if text and text is not lines]
+    shown: Shown = []
+    for row, line in enumerate(map(str.casefold, lines)):
+        letters = any(len(match[0]) >= _EQUAL_LETTERS for match in _LETTERS.finditer(line))
+        if not spaced:
+            letters = letters or _has_loop([match[0] for match in _TOKEN.finditer(line)])
+        if letters and any(_FEWER_LETTERS.search(text[row].casefold()) for text in others):
+            letters = False
+        shown.append(letters or (spaced and _has_loop(line.split())))
+    return shown
 
 
 def _has_loop(tokens: Sequence[str]) -> bool:
@@ -170,6 +188,7 @@ class Sign:
 
     Attributes:
         words: what translations with the sign have.
+        meaning: what is counted, in one line.
         find: returns which lines show it; the lines are translations, or one text of references. None: only
             the model can say it; see `model_signs`.
         needs_sources: whether `find` reads the sources.
@@ -177,21 +196,26 @@ class Sign:
     """
 
     words: str
+    meaning: str
     find: Callable[[Texts, Sequence[str]], Shown] | None
     needs_sources: bool = True
     excess: float = 0.01
 
 
 SIGNS = {
-    "empty": Sign("no text", _empty, needs_sources=False),
-    "short": Sign("far too little text", _short, needs_sources=False),
-    "long": Sign("far too much text", _long, needs_sources=False),
-    "copied": Sign("copied sources", _copied),
-    "loops": Sign("loops", _loops, needs_sources=False),
-    "numbers": Sign("lost or changed numbers", _numbers, excess=0.05),
-    "strings": Sign("lost URLs, tags or variables", _strings, excess=0.05),
-    "names": Sign("lost names", _names, excess=0.2),
-    "unaligned": Sign("words unrelated to the source", None),
+    "empty": Sign("no text", "empty, unlike the reference", _empty, needs_sources=False),
+    "short": Sign(
+        "far too little text", "shorter than references of such sources", _short, needs_sources=False
+    ),
+    "long": Sign("far too much text", "longer than references of such sources", _long, needs_sources=False),
+    "copied": Sign("copied sources", "most words of the source, untranslated", _copied),
+    "loops": Sign("loops", "words or letters several times in a row", _loops, needs_sources=False),
+    "numbers": Sign("lost or changed numbers", "those of the source that are missing", _numbers, excess=0.05),
+    "strings": Sign("lost URLs, tags or variables", "of the source, not copied", _strings, excess=0.05),
+    "names": Sign(
+        "lost names", "only capitalised words count, which all references have unchanged", _names, excess=0.2
+    ),
+    "unaligned": Sign("words unrelated to the source", "by the attention of the model", None),
 }
 """The signs by their names in the JSON. The references have all names, so more lines must lack one."""
 
@@ -227,6 +251,23 @@ class Count:
         excess = (hypotheses - references) / max(sentences, 1)
         is_fault = p_value < P_VALUE and excess >= sign.excess
         return cls(sentences, hypotheses, references, rows, p_value, is_fault)
+
+    def is_open(self, sign: Sign) -> bool:
+        """Returns whether the share is that of a fault, but there are too few sentences to be sure."""
+        return (
+            not self.is_fault
+            and (self.hypotheses - self.references) / self.sentences >= sign.excess
+            and self.p_value < _OPEN
+        )
+
+    def against(self, other: Count) -> float:
+        """Returns the two-sided p-value of the sign test that two systems show the sign equally often.
+
+        Sentences whose reference shows it do not count.
+        """
+        ours, theirs = set(self.rows), set(other.rows)
+        fewer, more = sorted((len(ours - theirs), len(theirs - ours)))
+        return min(1.0, 2 * _sign_test(more, fewer))
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the count for the JSON; lines are counted from 1."""

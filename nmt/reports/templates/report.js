@@ -39,31 +39,34 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
-// Sentences: those of a list, with a text, with the marks that are chosen.
+// Sentences: those of a list, in its order, with a text, with the marks that are chosen.
 for (const part of document.querySelectorAll(".segments")) {
   const [list, words, marks] = [".lists", ".words", ".marks"].map(name => part.querySelector(name));
   const articles = [...part.querySelectorAll("article")];
+  const byLine = new Map(articles.map(article => [article.dataset.line, article]));
   const show = () => {
-    const text = words.value.toLocaleLowerCase();
-    for (const article of articles) {
-      const chosen = !list.value || article.dataset.lists.split(" ").includes(list.value);
-      article.hidden = !chosen || !article.textContent.toLocaleLowerCase().includes(text);
-    }
+    const text = words.value.toLocaleLowerCase(), lines = list.selectedOptions[0].dataset.lines;
+    const chosen = lines ? lines.split(" ").map(line => byLine.get(line)) : articles;
+    for (const article of articles) article.hidden = true;
+    for (const article of chosen) article.hidden = !article.textContent.toLocaleLowerCase().includes(text);
+    part.append(...chosen);
     const number = articles.filter(article => !article.hidden).length;
     part.querySelector("[role=status]").textContent = `${number} of ${articles.length} sentences shown`;
   };
   list.addEventListener("change", show);
   words.addEventListener("input", show);
   marks?.addEventListener("change", () => { part.dataset.marks = marks.value; });
-  addEventListener("hashchange", () => {
+  const reveal = () => {
     const target = document.getElementById(location.hash.slice(1));
     if (!part.contains(target) || !target.hidden) return;
     list.value = words.value = "";
     show();
     target.scrollIntoView();
-  });
+  };
+  addEventListener("hashchange", reveal);
   part.querySelector(".controls").hidden = false;
   show();
+  reveal();
 }
 // Buttons that copy the text before them; without a clipboard they select it.
 for (const button of document.querySelectorAll("button.copy")) {

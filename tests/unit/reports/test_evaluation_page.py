@@ -66,44 +66,62 @@ def test_figures_equal_the_json(page: tuple[Any, dict[str, Any]]) -> None:
             *(f"{test['baseline']:.2f} ±{test['baseline_interval']:.2f}", f"{test['delta']:+.2f}"),
             *(f"{test['p_value']:.3f}", result if test["p_value"] < 0.05 else "no significant difference"),
         ] in rows
-        tile = f"{report[key]:.2f}{name}; ±{test['interval']:.2f} (95% interval)"
+        tile = f"{report[key]:.2f}{name} of loop; ±{test['interval']:.2f} (95% interval)"
         assert tile in [_text(part) for part in root.find_class("tile")]
     analysis = report["analysis"]
     for name, partition in analysis["partitions"].items():
         for label, scores in partition["bins"].items():
             first = {"with": name, "without": f"no {name}"}.get(label, label.replace(" or more", "+"))
-            cells = [
-                f"{scores[key]:.2f} ({scores[key] - scores['baseline'][key]:+.2f})"
-                for key in ("chrf", "bleu")
-            ]
+            leads = [scores[key] - scores["baseline"][key] for key in ("chrf", "bleu")]
+            cells = [f"{scores['chrf']:.2f}", f"{scores['baseline']['chrf']:.2f}", f"{leads[0]:+.2f}"]
+            cells.append(f"{scores['bleu']:.2f} ({leads[1]:+.2f})")
             assert [first, str(scores["sentences"]), *cells] in rows
             assert f"{first}: {scores['chrf']:.4g}" in [_text(title) for title in root.iter("title")]
     for name, sign in analysis["signs"].items():
         counts = [sign["hypotheses"], sign["references"], sign["baseline"]["hypotheses"]]
         shares = [f"{count} ({count / sign['sentences']:.1%})" for count in counts]
         shares[0] += " *" * sign["is_fault"]
-        found = [row for row in rows if row[0] == SIGNS[name].words]
-        assert [row[1:5] for row in found] == [[str(sign["sentences"]), *shares]] * any(counts[:2])
+        words = SIGNS[name].words + SIGNS[name].meaning
+        found = [row for row in rows if row[0] == words]
+        assert [row[1:5] for row in found] == [[str(sign["sentences"]), *shares]] * any(counts)
 
 
 def test_sentences_with_their_texts(page: tuple[Any, dict[str, Any]]) -> None:
     root, report = page
     segments = {
         segment["line"]: segment
-        for name in ("worst", "different", "examples")
+        for name in ("won", "lost", "worst", "examples")
         for segment in report["analysis"][name]
     }
     assert len(root.findall(".//article")) == len(segments)
     assert len(list(root.iter("script"))) == 2
     for line, segment in segments.items():
         article = root.get_element_by_id(f"line-{line}")
-        head = f"Line {line} chrF2 {segment['chrf']:.2f}; baseline {segment['baseline_chrf']:.2f}"
+        head = (
+            f"Line {line} chrF2: loop {segment['chrf']:.2f}, base {segment['baseline_chrf']:.2f}, difference"
+        )
         assert _text(article.find("h3")).startswith(head)
+        found = [(f"{key}signs", name) for key, name in (("", "loop"), ("baseline_", "base"))]
+        signs = [f"{name}: {SIGNS[sign].words}" for key, name in found for sign in segment[key]]
+        assert [_text(sign) for sign in article.find_class("sign")] == signs
+        assert [part.text for part in article.iter("dt")] == ["source", "reference", "loop", "base"]
         names = "source", "references", "hypothesis", "baseline"
         texts = [segment[name][0] if name == "references" else segment[name] for name in names]
         assert [part.text_content() for part in article.iter("dd")] == [*map(printable, texts)]
     links = {link.get("href")[1:] for cell in root.find_class("lines") for link in cell.iter("a")}
     assert links and links <= {f"line-{line}" for line in segments}
+    assert [_text(part) for part in root.xpath("//td[contains(@class, 'lines')]/div/span")] == [
+        *("only base:", "only loop:", "only loop:", "only loop:")
+    ]  # fmt: skip
+    folded = root.xpath("//tr[contains(th, 'loops')]//details")[0]
+    assert _text(folded.find("summary")) == "and 53 more"
+    assert _text(folded.find("span")).startswith("8 lines are not on this page")
+    lists = {option.text.split(" (")[0]: option.get("data-lines") for option in root.iter("option")}
+    for words, name in (("loop better", "won"), ("base better", "lost"), ("worst by chrF2, loop", "worst")):
+        part = report["analysis"][name]
+        assert lists[words] == " ".join(str(segment["line"]) for segment in part)
+        order = [one["chrf"] - (one["baseline_chrf"] if name != "worst" else 0) for one in part]
+        assert order == sorted(order, reverse=name == "won")
     assert [mark.text for mark in root.get_element_by_id("line-1").find_class("h")] == ["15", "15"]
 
 
@@ -112,28 +130,33 @@ def test_plain_sentences(page: tuple[Any, dict[str, Any]]) -> None:
     said = [_text(sentence) for sentence in root.find_class("said")]
     chrf, bleu = (report["baseline"][key] for key in ("chrf", "bleu"))
     assert said[0] == (
-        f"The hypotheses are significantly better than the baseline in chrF2 ({chrf['delta']:+.2f}, p = "
-        f"{chrf['p_value']:.3f}). No significant difference from the baseline in BLEU "
+        f"The scores of loop are significantly better than those of base in chrF2 ({chrf['delta']:+.2f}, p = "
+        f"{chrf['p_value']:.3f}). No significant difference between loop and base in BLEU "
         f"({bleu['delta']:+.2f}, p = {bleu['p_value']:.3f})."
     )
-    assert said[1] == "The chrF2 of the hypotheses is higher in 58 sentences, lower in 2 and equal in 0."
+    wins = "the chrF2 of loop is higher in 58 sentences, lower in 2 and equal in 0"
+    assert said[1] == f"Compared with base, {wins}."
+    assert root.findtext("head/title") == "loop compared with base on ref"
     bins = report["analysis"]["partitions"]
     best, worst = bins["length"]["bins"]["11-15"], bins["questions"]["bins"]["without"]
     leads = [scores["chrf"] - scores["baseline"]["chrf"] for scores in (best, worst)]
     assert said[2] == (
-        f"The difference in chrF2 is most favourable on sources of 11-15 words (58 sentences): "
+        f"The difference in chrF2 is most favourable to loop on sources of 11-15 words (58 sentences): "
         f"{leads[0]:+.2f}, and least on sources without questions (59 sentences): {leads[1]:+.2f}."
     )
     assert (
-        said[3]
-        == "Of parts with 30 sentences or more, chrF2 is worst on sources without questions (59 sentences): "
-        f"{worst['chrf']:.2f}."
+        said[3] == "Of parts with 30 sentences or more, chrF2 of loop is worst on sources without questions "
+        f"(59 sentences): {worst['chrf']:.2f}."
     )
     assert (
         said[4]
-        == f"The hypotheses are {report['analysis']['length_ratio'] - 1:.0%} longer than the references."
+        == f"The text of loop is {report['analysis']['length_ratio'] - 1:.0%} longer than the references."
     )
-    assert said[-1] == "The hypotheses have loops more often than the references (sign test, p < 0.001)."
+    assert said[5:] == [
+        "More frequent in loop than in the references: loops (sign test, p < 0.001).",
+        "Compared with base: far too little text less often (0 and 58 of 60); loops more often (58 and 0 of "
+        "60).",
+    ]
 
 
 def test_several_sets_have_sections_each() -> None:

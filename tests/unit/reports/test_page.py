@@ -37,6 +37,8 @@ def test_charts_are_inside_their_area() -> None:
     bars = grouped_bars(["1-5", "6-10"], {"s1": [10, None], "s2": [-5, 20]}, "BLEU", pale=[1])
     assert [bar.title for bar in bars.bars] == ["1-5: 10", "1-5: -5", "6-10: 20"]
     assert [bar.name for bar in bars.bars] == ["s1", "s2", "s2 pale"]
+    top = grouped_bars(["a"], {"s1": [53.6]}, "BLEU")
+    assert (top.vertical_ticks[-1], top.bars[0].y > top.top) == ((top.top, "60"), True)
     assert bars.bars[2].height == pytest.approx(4 * bars.bars[1].height)
     chart = lines({"s1": [(0, 3.5), (1000, 2.5)], "s2": [(500, 3.0)]}, "loss", markers=True)
     assert chart.curves[0].points == [(chart.left, chart.top), (chart.right, chart.bottom)]
@@ -49,3 +51,5 @@ def test_round_ticks() -> None:
     assert round_ticks(0, 937, 1) == [0, 200, 400, 600, 800]
     assert round_ticks(0, 3, 1) == [0, 1, 2, 3]
     assert round_ticks(-0.7, 0.4) == [-0.5, -0.25, 0, 0.25]
+    assert round_ticks(-0.7, 0.4, outside=True) == [-0.75, -0.5, -0.25, 0, 0.25, 0.5]
+    assert round_ticks(0, 1000, outside=True) == [0, 200, 400, 600, 800, 1000]

@@ -43,8 +43,8 @@ In brackets: the difference from the baseline.
 signs of faults              sentences    hypotheses  references  baseline
   loops                             20  19 (95.0%) *    0 (0.0%)  0 (0.0%)
   lost or changed numbers            1    1 (100.0%)    0 (0.0%)  0 (0.0%)
-* The hypotheses have loops more often than the references (sign test, p <
-0.001).
+* More frequent in the hypotheses than in the references: loops (sign test, p <
+0.001). Compared with the baseline: loops more often (19 and 0 of 20).
 
 worst sentences, by line                                                   chrF2
   2: Wir gehen heute gehen heute gehen heute weil wir arbeiten müssen      63.55
@@ -60,7 +60,8 @@ MARKDOWN = """\
 | &nbsp;&nbsp;loops | 20 | 19 (95.0%) \\* | 0 (0.0%) | 0 (0.0%) |
 | &nbsp;&nbsp;lost or changed numbers | 1 | 1 (100.0%) | 0 (0.0%) | 0 (0.0%) |
 
-\\* The hypotheses have loops more often than the references (sign test, p &lt; 0.001).
+\\* More frequent in the hypotheses than in the references: loops (sign test, p &lt; 0.001). \
+Compared with the baseline: loops more often (19 and 0 of 20).
 """
 
 LATEX = r"""
@@ -73,7 +74,7 @@ signs of faults & sentences & hypotheses & references & baseline \\
 \hline
 \end{tabular}
 
-* The hypotheses have loops more often than the references (sign test, p \textless{} 0.001).
+* More frequent in the hypotheses than in the references: loops (sign test, p \textless{} 0.001). BASELINE
 """
 
 
@@ -92,10 +93,11 @@ def test_table_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"\n\n{MARKDOWN}\n" in Path("t.md").read_text("utf-8")
     evaluate(EvalConfig(**OPTIONS, baseline="ref", table="t.tex"))
     tex = Path("t.tex").read_text("utf-8")
-    assert LATEX in tex
+    assert LATEX.replace("BASELINE", "Compared with the baseline: loops more often (19 and 0 of 20).") in tex
     assert r"\quad 11-15 & 19 & 63.55 ($-$36.45) \\" in tex
     analysis = json.loads(Path("j").read_text("utf-8"))["analysis"]
-    assert analysis["faults"] == ["loops"]
+    assert (analysis["faults"], analysis["undecided"]) == (["loops"], [])
+    assert analysis["signs"]["loops"]["difference_p_value"] == pytest.approx(2 / 2**19)
     assert analysis["signs"]["loops"]["lines"] == [*range(2, 21)]
     assert analysis["signs"]["loops"]["baseline"]["hypotheses"] == 0
     assert analysis["partitions"]["length"]["title"] == "source words"

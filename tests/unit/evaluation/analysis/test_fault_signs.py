@@ -104,10 +104,34 @@ def test_one_line(name: str, source: str, line: str, expected: bool | None) -> N
     assert SIGNS[name].find(Texts([[reference]], [source], "en", "de"), [line]) == [expected]
 
 
-def test_loops_of_characters_in_languages_without_spaces() -> None:
-    texts = Texts([["はい"]], ["yes"], "en", "ja")
-    assert SIGNS["loops"].find(texts, ["はいはいはいはい"]) == [True]
-    assert SIGNS["loops"].find(texts, ["はい、そうです"]) == [False]
+REPEATED_LETTERS = [
+    ("de", "Anna runs", "Anna rennt", "Anna rennt und Entrammmmm", True),
+    ("de", "Anna runs", "Anna rennt", "Anna hahahaha", True),
+    ("de", "Ha!", "Ha!", "Hahahaha!", True),
+    ("de", "Hahaha!", "Haha!", "Hahahaha!", False),
+    ("de", "No!", "Neeein!", "Neeeeeein!", False),
+    ("de", "a ship", "ein Schiff", "Schifffahrt, Teeei, Barbara, Mississippi, papperlapapp", False),
+    ("de", "10 million", "10 Millionen", "10000000 0,0000000 1111 11111111", False),
+    ("de", "a line", "eine Linie", "... ---- ______ !!!!!! =====", False),
+    ("de", "See www.aaaaaa.org", "Siehe dort", "Siehe www.aaaaaa.org", False),
+    ("de", "See there", "Siehe dort", "Siehe https://wwwww.example.org", False),
+    ("de", "battery", "Batterie", "AAAA VIII XXX", False),
+    ("ko", "lol", "웃겨", "ㅋㅋㅋㅋㅋㅋㅋ ㅠㅠㅠㅠㅠㅠ", False),
+    ("ko", "lol", "웃겨", "하하하하하", True),
+    ("ko", "hahaha", "ㅋㅋㅋ", "하하하하하", False),
+    ("ar", "hello", "مرحبا", "مرحبـــــــــا", False),
+    ("ar", "hello", "مرحبا", "مرحبااااااا", True),
+    ("ja", "yes", "はい", "はいはいはいはい", True),
+    ("ja", "yes", "はい", "はい、そうです", False),
+    ("ja", "lol", "笑", "面白いwwwwww", False),
+    ("ja", "hahaha", "ははは", "ははははは", False),
+    ("ja", "1, 2", "1、2", "10000000、………、----、1、2、3", False),
+]
+
+
+@pytest.mark.parametrize("lang, source, reference, line, expected", REPEATED_LETTERS)
+def test_repeated_letters(lang: str, source: str, reference: str, line: str, expected: bool) -> None:
+    assert SIGNS["loops"].find(Texts([[reference]], [source], "en", lang), [line]) == [expected]
 
 
 def test_the_sign_test_counts_the_sentences_where_only_one_shows_it() -> None:
@@ -116,4 +140,26 @@ def test_the_sign_test_counts_the_sentences_where_only_one_shows_it() -> None:
     assert count == Count(14, 10, 0, [0, *range(2, 11)], pytest.approx(1 / 1024), True)
     assert count.as_dict()["lines"] == [1, *range(3, 12)]
     few = counts_of(texts, ["a a a a", *["d"] * 13])["loops"]
-    assert (few.p_value, few.is_fault) == (pytest.approx(0.5), False)
+    assert (few.p_value, few.is_fault, few.is_open(SIGNS["loops"])) == (pytest.approx(0.5), False, False)
+    assert few.against(count) == pytest.approx(2 / 2**9)
+    assert count.against(count) == 1
+
+
+OPEN = [
+    ("names", 15, 9, 0, True),  # 9 of 9: p = 0.002
+    ("names", 15, 10, 0, False),  # a fault
+    ("names", 100, 19, 0, False),  # less than 20%
+    ("names", 15, 5, 0, True),
+    ("names", 15, 4, 0, False),  # p = 0.06
+    ("numbers", 15, 3, 3, False),
+    ("loops", 1000, 9, 0, False),
+]
+
+
+@pytest.mark.parametrize("name, sentences, hypotheses, references, is_open", OPEN)
+def test_too_few_sentences_to_tell(
+    name: str, sentences: int, hypotheses: int, references: int, is_open: bool
+) -> None:
+    ours = [row < hypotheses for row in range(sentences)]
+    theirs = [row >= sentences - references for row in range(sentences)]
+    assert Count.of(SIGNS[name], ours, theirs).is_open(SIGNS[name]) == is_open

@@ -19,17 +19,34 @@ THEIRS = ["das Haus", "no", "eine sehr lange Reise nach Hamburg", "der Hund schl
 def test_worst_and_most_different_sentences() -> None:
     chrf = [sentence_chrf(system, TEXTS) for system in (OURS, THEIRS)]
     assert [round(value, 1) for value in chrf[0]] == [100.0, 0.0, 0.0, 93.4]
-    signs = counts_of(TEXTS, OURS)
-    worst, different, examples = chosen_segments(TEXTS, [OURS, THEIRS], chrf, signs, [1, 3])
-    assert (signs["loops"].rows, examples) == ([2], [])
-    assert [one.row for one in chosen_segments(TEXTS, [REFERENCES], [[100.0] * 4], signs, [0])[2]] == [0, 2]
-    assert [segment.row for segment in worst] == [2, 1, 3]  # a long sentence before a short one
-    assert [segment.row for segment in different] == [2, 0, 3]
+    signs = [counts_of(TEXTS, system) for system in (OURS, THEIRS)]
+    worst, won, lost, examples = chosen_segments(TEXTS, [OURS, THEIRS], chrf, signs, [1, 3])
+    assert (signs[0]["loops"].rows, examples) == ([2], [])
+    shown = chosen_segments(TEXTS, [REFERENCES], [[100.0] * 4], signs[:1], [0])[-1]
+    assert [one.row for one in shown] == [0, 2]
+    rows = [[segment.row for segment in part] for part in (worst, won, lost)]
+    assert rows == [[2, 1, 3], [0], [2, 3]]  # a long sentence before a short one with the same chrF
     assert worst[0].as_dict() == {
         "line": 3, "source": "s", "references": ["eine sehr lange Reise nach Hamburg"],
         "hypothesis": "x x x x x x x", "chrf": 0.0, "signs": ["loops"],
         "baseline": "eine sehr lange Reise nach Hamburg", "baseline_chrf": 100.0,
+        "baseline_signs": [],
     }  # fmt: skip
+
+
+def test_the_weights_choose_and_the_values_order() -> None:
+    """Of 11 sentences, the one whose loss by the root of its length is least is left out."""
+    texts = Texts([["a" * 100, *["b"] * 10]])
+    worst = chosen_segments(texts, [["c"] * 11], [[70.0, 0.0, *range(1, 10)]], [{}])[0]
+    assert [(one.row, one.chrf) for one in worst] == [*((n, float(n - 1)) for n in range(1, 10)), (0, 70.0)]
+
+
+def test_examples_are_limited_by_sign_and_by_characters() -> None:
+    for length, expected in ((1, 50), (20_000, 8)):  # 300,000 characters of two texts
+        lines = [f"{'1' * length} a a a a"] * 100
+        texts = Texts([["1" * length] * 100])
+        shown = chosen_segments(texts, [lines], [[100.0] * 100], [counts_of(texts, lines)])[-1]
+        assert len(shown) == expected
 
 
 def test_the_best_of_several_references_counts() -> None:
@@ -56,5 +73,5 @@ def test_the_analysis_of_a_model_and_a_baseline() -> None:
     ).as_dict()
     assert found["sentence_chrf"][1][2:] == [100.0, 100.0]
     assert found["calibration"]["correlation"] == pytest.approx(0.9486833)
-    assert [segment["line"] for segment in found["different"]] == [3, 1, 4]
+    assert [[segment["line"] for segment in found[name]] for name in ("won", "lost")] == [[1], [3, 4]]
     assert analyse(OURS, TEXTS, metrics).as_dict()["calibration"] is None
