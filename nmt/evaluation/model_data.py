@@ -17,7 +17,6 @@ from nmt.evaluation.analysis.bins import words_of
 from nmt.runtime.streams import log, progress
 
 if TYPE_CHECKING:
-    from nmt.bundle import Bundle
     from nmt.data.corpora.held_out import HeldOut
 
 
@@ -119,8 +118,8 @@ def _read_set(
 _COUNTED = 10_000  # pairs a block
 
 
-def training_counts(bundle: Bundle, sources: Iterable[str]) -> Counter[str] | None:
-    """Counts the words of sources in the training sources of a model.
+def training_counts(bundle: Trained, sources: Iterable[str]) -> Counter[str] | None:
+    """Counts the words of sources in the training sources of a model or run.
 
     Only files are read, and only those that the model has recorded.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from nmt.evaluation.analysis.bins import WORD
 from nmt.evaluation.analysis.result import Analysis, Partition
 from nmt.evaluation.analysis.segments import EXAMPLES, Segment
 from nmt.evaluation.analysis.shown import calibration_table, rows_of, shown_signs, signs_table
@@ -14,8 +15,9 @@ from nmt.evaluation.systems import the
 from nmt.evaluation.tables import Table, metric_digits, metric_name, shown_score
 from nmt.languages import language_of
 from nmt.reports.differences import missing, runs, words_of
+from nmt.reports.glossary import explained
 from nmt.reports.page import Page, Section
-from nmt.reports.summary import FEW, sentences_of, tiles_of, verdict
+from nmt.reports.summary import FEW, sentences_of, terms_of, tiles_of, verdict
 from nmt.runtime.charts import grouped_bars, lines
 
 _WIDTH = 10  # of a bin of chrF
@@ -24,7 +26,8 @@ _LINKS = 5  # to lines with a sign; the others are folded
 
 def evaluation_page(report: Report) -> Page:
     """Returns the page of a report; its data are the report's JSON."""
-    content = {"sentences": sentences_of(report), "tiles": tiles_of(report)}
+    terms = explained(terms_of(report))
+    content = {"sentences": sentences_of(report), "tiles": tiles_of(report), "terms": terms}
     summary = Section("summary", "In short", "summary", content)
     return Page(report.heading or report.title, [summary, *evaluation_sections(report)], report.as_dict())
 
@@ -159,7 +162,8 @@ def _signs(analysis: Analysis, shown: dict[int, Segment], systems: Sequence[str]
         for words, found in lines.items():
             here = [line + 1 for line in sorted(found) if line in shown]
             if found:
-                groups.append((words, here[:_LINKS], here[_LINKS:], len(found) - len(here)))
+                first = len(here) if len(here) < 2 * _LINKS else _LINKS
+                groups.append((words, here[:first], here[first:], len(found) - len(here)))
         sign = SIGNS[name]
         rows.append({
             "cells": cells, "meaning": sign.meaning, "groups": groups,
@@ -193,6 +197,7 @@ def _sentences(analysis: Analysis, shown: dict[int, Segment], systems: Sequence[
         "lists": [(words, [row + 1 for row in part]) for words, part in rows.items() if part],
         "segments": [_segment(segment, analysis, systems) for segment in shown.values()],
         "systems": systems if len(counts) > 1 else (),
+        "has_unseen": bool(analysis.unseen),
     }
 
 
@@ -233,8 +238,18 @@ def _segment(segment: Segment, analysis: Analysis, systems: Sequence[str]) -> di
         "line": segment.row + 1,
         "signs": signs,
         "chrf": chrf,
-        "source": segment.source,
+        "source": _with_unseen(segment.source, analysis.unseen or ()),
         "source_lang": analysis.source_lang,
         "target_lang": analysis.target_lang,
         "texts": [*texts, ("hypothesis", ours, runs(hypothesis, marks)), *theirs],
     }
+
+
+def _with_unseen(source: str, unseen: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns a source as runs of text; words that the training text does not have are marked by `u`."""
+    parts, end = [], 0
+    for match in WORD.finditer(source):
+        if match[0].casefold() in unseen:
+            parts += [(source[end : match.start()], ""), (match[0], "u")]
+            end = match.end()
+    return [part for part in (*parts, (source[end:], "")) if part[0]]

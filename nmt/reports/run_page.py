@@ -11,6 +11,7 @@ from typing import Any
 from nmt.config import TrainConfig
 from nmt.config.storage import flat_options
 from nmt.data.preparation.report import FORMAT
+from nmt.evaluation.analysis.signs import SIGNS
 from nmt.evaluation.metrics import METRICS
 from nmt.evaluation.report import Report
 from nmt.evaluation.tables import Table, metric_name, shown_score
@@ -18,9 +19,10 @@ from nmt.languages import language_of
 from nmt.reports.curves import figure, thinned
 from nmt.reports.differences import missing, runs, words_of
 from nmt.reports.evaluation import evaluation_sections
+from nmt.reports.glossary import explained
 from nmt.reports.page import Page, Section
 from nmt.reports.run import RunRecord
-from nmt.reports.summary import sentences_of, tiles_of
+from nmt.reports.summary import sentences_of, terms_of, tiles_of
 from nmt.runtime.charts import histogram, short
 from nmt.runtime.run_files import RunFiles
 
@@ -36,8 +38,10 @@ def run_page(run: RunRecord, report: Report | None = None, attention: str | None
     others = [key for key in scores.get("signatures", ()) if not report or key not in report.scores.values]
     tiles = [*(tiles_of(report) if report else ())]
     tiles += [*((shown_score(key, scores[key]), metric_name(key)) for key in others), *_tiles(run)]
-    sentences = [_state(run), *(sentences_of(report) if report else ())]
-    summary = Section("summary", "In short", "summary", {"sentences": sentences, "tiles": tiles})
+    sentences = [*_state(run), *_best_loss(run), *(sentences_of(report) if report else ())]
+    terms = explained(["update", "loss", "token", *(terms_of(report) if report else others)])
+    content = {"sentences": sentences, "tiles": tiles, "terms": terms}
+    summary = Section("summary", "In short", "summary", content)
     evaluated = [*evaluation_sections(report)] if report else []
     sections = [summary, *_first_sections(run), *evaluated, *_last_sections(run, attention)]
     languages = f"{run.config.data.source_lang}–{run.config.data.target_lang}"
@@ -61,7 +65,9 @@ def with_run(page: Page, folder: Any) -> Page:
 def _first_sections(run: RunRecord) -> Iterator[Section]:
     """Yields the sections that stand before those of an evaluation."""
     if "diagnosis" in run.results:
-        yield Section("diagnosis", "Diagnosis", "diagnosis", {"findings": run.diagnosis})
+        meanings = {name: sign.meaning for name, sign in SIGNS.items()}
+        content = {"findings": run.diagnosis, "meanings": meanings}
+        yield Section("diagnosis", "Diagnosis", "diagnosis", content)
     if charts := [*_charts(run)]:
         yield Section("curves", "Learning curves", "curves", {"charts": charts})
 
@@ -88,6 +94,7 @@ def _figures(run: RunRecord) -> dict[str, Any]:
         "commands": run.commands(),
         "results": run.results,
         "joules": run.joules,
+        "best_validation_loss": min(run.series("valid", "loss"), key=_loss, default=None),
         "curves": {kind: _curves(run, kind) for kind in ("train", "valid")},
         "data": {key: run.data[key] for key in _OF_DATA if key in run.data},
     }
@@ -102,15 +109,45 @@ def _curves(run: RunRecord, kind: str) -> dict[str, Sequence[tuple[int, float]]]
 _OF_DATA = ("pairs", "kept", "vocab_size", "rules", "source", "target", "warnings", "stages")
 
 
-def _state(run: RunRecord) -> str:
-    facts = run.training
+def _state(run: RunRecord) -> Iterator[str]:
+    """Yields on how much text the model was trained, how far, and the first advice of the diagnosis."""
+    facts, pairs = run.training, run.data.get("kept")
+    if pairs is not None and run.records:
+        yield f"The model is trained on {pairs:,} pairs of sentences."
     if "ended" in facts:
-        return f"The training ended after {facts['updates']:,} updates: {facts['ended']}."
+        yield f"The training ended after {facts['updates']:,} updates: {facts['ended']}."
+        yield from _advice(run)
+        return
     if not run.records:
-        return "The training has not begun."
+        yield "The training has not begun."
+        return
     left = [minutes for _, minutes in run.series("train", "eta_minutes")]
     words = f", about {left[-1]:,.0f} minutes before the end of the training" if left else ""
-    return f"The run has not ended: this page is of update {run.records[-1]['update']:,}{words}."
+    yield f"The run has not ended: this page is of update {run.records[-1]['update']:,}{words}."
+
+
+def _advice(run: RunRecord) -> Iterator[str]:
+    """Yields the first finding that names an option to change, or else the first finding."""
+    for one in sorted(run.diagnosis, key=lambda one: not one["option"])[:1]:
+        option = f" Change: {one['option']}." if one["option"] else ""
+        more = f" The diagnosis has {len(run.diagnosis) - 1} more." if len(run.diagnosis) > 1 else ""
+        yield f"{one['finding']}{option}{more}"
+
+
+def _best_loss(run: RunRecord) -> Iterator[str]:
+    """Yields at which update the validation loss was lowest, and how much higher the last one is."""
+    losses = run.series("valid", "loss")
+    if len(losses) > 1:
+        (update, least), (_, last) = min(losses, key=_loss), losses[-1]
+        words = f"The validation loss was lowest at update {update:,}"
+        if last > least:
+            yield f"{words}: {least:.3f}. The last one is {last:.3f}, {last / least - 1:.1%} higher."
+        else:
+            yield f"{words}, the last one: {least:.3f}."
+
+
+def _loss(point: tuple[int, float]) -> float:
+    return point[1]
 
 
 def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:

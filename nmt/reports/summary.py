@@ -67,6 +67,16 @@ def tiles_of(report: Report) -> list[tuple[str, str]]:
     return tiles
 
 
+def terms_of(report: Report) -> list[str]:
+    """Returns the words of a report that `glossary.explained` may know."""
+    parts = [report, *report.sets.values()]
+    return [
+        *(*report.scores.values, "hypotheses", "references"),
+        *(["interval", "p"] if any(part.comparison or part.analysis for part in parts) else ()),
+        *(["sign test"] if any(part.analysis for part in parts) else ()),
+    ]
+
+
 def _higher_is_better(key: str) -> bool:
     return key not in METRICS or METRICS[key].higher_is_better
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -15,6 +15,7 @@ from nmt.decoding.attention_page import MOST_BYTES, attention_page
 from nmt.decoding.pairs import PairAttention, PairReader
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.errors import UserError
+from nmt.evaluation.model_data import training_counts
 from nmt.evaluation.report import Report
 from nmt.evaluation.task import Task
 from nmt.model import Seq2Seq
@@ -25,6 +26,7 @@ from nmt.runtime.streams import log
 from nmt.training.state.run_folder import RunFolder
 
 _SECONDS, _SECONDS_PER_SENTENCE = 2.0, 0.006  # of the page and its analysis, on a core of a CPU
+_COUNTED, _SECONDS_PER_PAIR = 300_000, 2e-5  # the most training pairs whose words are counted, and the time
 _SLOW = ("comet",)  # metrics that would translate or score again for each bin
 _SHOWN = 3  # sentences with attention: the first ones, and as many of the worst ones
 
@@ -47,8 +49,12 @@ def write_final_page(config: TrainConfig, prepared: Prepared, folder: RunFolder,
         split, sets = ("test", prepared.test) if prepared.test else ("valid", prepared.valid)
         files = {name: folder.hypotheses(f"{split}.{name}" if name else split) for name in sets}
         hypotheses = {name: file.read_text("utf-8").split("\n")[:-1] for name, file in files.items()}
+        run, counts = RunRecord.read(folder.path), None
+        if prepared.train.num_pairs <= _COUNTED:
+            counts = training_counts(run, [line for text in sets.values() for line in text.sources])
         reports = {
-            name: report_of(text, hypotheses[name], config, analysed=True) for name, text in sets.items()
+            name: report_of(text, hypotheses[name], config, analysed=True, counts=counts)
+            for name, text in sets.items()
         }
         chosen = [
             (text.inputs[row], hypotheses[name][row])
@@ -56,25 +62,35 @@ def write_final_page(config: TrainConfig, prepared: Prepared, folder: RunFolder,
             for row in _rows(reports[name])
         ]
         attention = _attention(config, prepared, model, chosen)
-        _write(folder, RunRecord.read(folder.path), Report.of_sets(split, reports), attention)
+        _write(folder, run, Report.of_sets(split, reports), attention)
         log.info("report of the run: %s (%.1f seconds)", folder.report, time.monotonic() - started)
 
 
 def seconds_of_page(config: TrainConfig, prepared: Prepared) -> float:
     """Returns the expected time of `write_final_page`."""
     sentences = sum(len(text.sources) for text in (prepared.test or prepared.valid).values())
-    return (_SECONDS + _SECONDS_PER_SENTENCE * sentences) if config.training.report else 0.0
+    counted = prepared.train.num_pairs if prepared.train.num_pairs <= _COUNTED else 0
+    seconds = _SECONDS + _SECONDS_PER_SENTENCE * sentences + _SECONDS_PER_PAIR * counted
+    return seconds if config.training.report else 0.0
 
 
 def report_of(
-    text: HeldOut, hypotheses: Sequence[str], config: TrainConfig, *, analysed: bool = False
+    text: HeldOut,
+    hypotheses: Sequence[str],
+    config: TrainConfig,
+    *,
+    analysed: bool = False,
+    counts: Mapping[str, int] | None = None,
 ) -> Report:
-    """Returns the report of the translations of a set; an analysis is without slow metrics."""
+    """Returns the report of the translations of a set; an analysis is without slow metrics.
+
+    `counts` are those of `bins_of`.
+    """
     options = config.evaluation
     if analysed:
         fast = [key for key in options.metrics if key not in _SLOW]
         options = replace(options, metrics=fast or ["chrf"])
-    task = Task(options=options, analysed=analysed)
+    task = Task(options=options, analysed=analysed, counts_of_words=counts)
     task.add_held_out(text, text.name)
     task.texts["hypotheses"] = list(hypotheses)
     return task.report()

@@ -35,6 +35,7 @@ def test_a_run_writes_its_page_and_nmt_eval_one_with_its_sections(toy: Toy, tmp_
     assert data["results"] == results
     for key in ("bleu", "chrf", "ter"):
         assert data["evaluation"][key] == results["test"][key]
+    assert data["evaluation"]["analysis"]["unseen_words"] == []
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     losses = [[one["update"], one["loss"]] for one in records if one["kind"] == "train"]
     assert data["curves"]["train"]["loss"] == losses and len(losses) == 6

@@ -12,7 +12,8 @@ from nmt.languages import language_of
 
 _LENGTHS = (1, 6, 11, 16, 21, 31, 41, 61, 101)
 _COUNTS = (0, 1, 2, 5, 10, 100, 1000)
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+"""A word without numbers."""
 _QUESTION = re.compile("[?？؟՞\u037e](?=$|[\\s\"'”’»«)\\]」』])")
 
 _NEGATIONS = {
@@ -89,7 +90,7 @@ def bins_of(
 
 def words_of(line: str) -> list[str]:
     """Returns the words of a line in one case, without numbers."""
-    return _WORD.findall(line.casefold())
+    return WORD.findall(line.casefold())
 
 
 def _by_number(title: str, numbers: Sequence[int | None], edges: Sequence[int]) -> Bins:

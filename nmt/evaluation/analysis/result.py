@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nmt.config import EvaluationConfig
-from nmt.evaluation.analysis.bins import bins_of
+from nmt.evaluation.analysis.bins import bins_of, words_of
 from nmt.evaluation.analysis.model_signs import ModelFacts
 from nmt.evaluation.analysis.segments import Calibration, Segment, chosen_segments, sentence_chrf
 from nmt.evaluation.analysis.signs import SIGNS, Count, Texts, counts_of
 from nmt.evaluation.metrics import Metric
 from nmt.evaluation.scores import RESAMPLES, Comparison, Scores, score_groups
+from nmt.languages import language_of
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Analysis:
         examples: more sentences, with signs of faults.
         length_ratio: characters of the hypotheses, divided by those of the first references.
         source_lang, target_lang: codes of the languages; empty if unknown.
+        unseen: the words in the sources of all lists that the training text does not have; None if that is
+            not known.
     """
 
     intervals: Mapping[str, float]
@@ -71,6 +74,7 @@ class Analysis:
     length_ratio: float = 1.0
     source_lang: str = ""
     target_lang: str = ""
+    unseen: Sequence[str] | None = None
 
     @property
     def faults(self) -> list[str]:
@@ -104,6 +108,7 @@ class Analysis:
             "won": [segment.as_dict() for segment in self.won],
             "lost": [segment.as_dict() for segment in self.lost],
             "examples": [segment.as_dict() for segment in self.examples],
+            "unseen_words": self.unseen,
             "calibration": self.calibration and self.calibration.as_dict(),
             "sentence_chrf": [[round(value, 2) for value in values] for values in self.sentence_chrf],
         }
@@ -167,9 +172,14 @@ def analyse(
     worst, won, lost, examples = chosen_segments(texts, systems, chrf, signs, low)
     theirs = signs[1] if baseline else {}
     ours, reference = (sum(map(len, lines)) for lines in (hypotheses, texts.references[0]))
+    unseen = None
+    if counts is not None and language_of(texts.source_lang).has_spaces:
+        sources = {segment.source for segment in (*won, *lost, *worst, *examples)}
+        unseen = sorted({word for source in sources for word in words_of(source) if not counts.get(word)})
     return Analysis(
         *(intervals, partitions, signs[0], worst, chrf, theirs, won, lost, calibration, examples),
         length_ratio=ours / max(reference, 1),
         source_lang=texts.source_lang,
         target_lang=texts.target_lang,
+        unseen=unseen,
     )

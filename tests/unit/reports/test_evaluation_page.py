@@ -13,8 +13,11 @@ import nmt
 from nmt.cli.evaluate import evaluate
 from nmt.config import EvalConfig, EvaluationConfig
 from nmt.errors import UserError
-from nmt.evaluation.analysis.signs import SIGNS
+from nmt.evaluation.analysis.result import analyse
+from nmt.evaluation.analysis.signs import SIGNS, Texts
+from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
+from nmt.evaluation.scores import score
 from nmt.reports.evaluation import evaluation_page
 from nmt.runtime.streams import printable
 
@@ -193,6 +196,27 @@ def test_a_single_system_in_a_language_without_spaces(
     marks = [mark.text for mark in root.get_element_by_id("line-1").iter("mark")]
     assert marks == ["北", "京"]
     assert "baseline" not in _text(root.find("body/main"))
+
+
+def test_source_words_that_the_training_text_does_not_have() -> None:
+    texts = Texts([["Ich sehe Ähren"]], ["I see EARS, and Ears of corn"], "en", "de")
+    metrics = metrics_for("de", keys=["chrf"])
+    analysis = analyse(["Ich sehe"], texts, metrics, counts={"i": 9, "see": 1, "and": 3, "of": 2, "ears": 0})
+    assert analysis.as_dict()["unseen_words"] == ["corn", "ears"]
+    scores = score(["Ich sehe"], texts.references, metrics)
+    root = lxml.html.fromstring(evaluation_page(Report("t", scores, analysis=analysis)).html())
+    marks = [mark.text for mark in root.get_element_by_id("line-1").find_class("u")]
+    assert marks == ["EARS", "Ears", "corn"]
+    assert "wavy: a word of the source that the training text does not have" in _text(root)
+    assert analyse(["Ich sehe"], texts, metrics).as_dict()["unseen_words"] is None
+
+
+def test_words_are_explained_where_they_first_appear(page: tuple[Any, dict[str, Any]]) -> None:
+    terms = page[0].find_class("terms")[0]
+    assert [term.text for term in terms.iter("dt")] == [
+        *("Hypotheses", "References", "BLEU", "chrF2", "95% interval (±)", "p-value", "Sign test")
+    ]
+    assert page[0].get_element_by_id("summary") in terms.iterancestors()
 
 
 WRONG = [

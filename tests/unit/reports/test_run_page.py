@@ -54,7 +54,8 @@ RESULTS = {
         ],
     },
     "diagnosis": [
-        {"name": "overfitted", "finding": HOSTILE, "evidence": "e", "option": "training.patience=3"}
+        {"name": "names", "finding": "Names are lost.", "evidence": "test: 16 of 22.", "option": ""},
+        {"name": "overfitted", "finding": HOSTILE, "evidence": "e", "option": "training.patience=3"},
     ],
 }
 
@@ -127,7 +128,28 @@ def test_sections_and_figures_of_a_finished_run(folder: Path) -> None:
         "5.25",
     ):
         assert text in html, text
-    assert "The training ended after 200 updates: training.max_updates=200 is reached." in html
+    assert page.sections[0].content["sentences"] == [
+        "The model is trained on 9 pairs of sentences.",
+        "The training ended after 200 updates: training.max_updates=200 is reached.",
+        f"{HOSTILE} Change: training.patience=3. The diagnosis has 1 more.",
+        "The validation loss was lowest at update 200, the last one: 6.250.",
+    ]
+    assert data["best_validation_loss"] == [200, 6.25]
+    assert "test: 16 of 22. Names: only capitalised words count" in html
+    assert [word for word, _ in page.sections[0].content["terms"]] == [
+        "BLEU",
+        "Update",
+        "Loss",
+        "Token, piece",
+    ]
+
+
+def test_a_validation_loss_that_rose(folder: Path) -> None:
+    finish(folder)
+    records = [*RECORDS, record("valid", 250, loss=7.5)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    words = "The validation loss was lowest at update 200: 6.250. The last one is 7.500, 20.0% higher."
+    assert words in read(folder)[0].sections[0].content["sentences"]
 
 
 def test_curves_and_samples(folder: Path) -> None:
