@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from nmt.cli.app import failure_in_words, load_plugins_of, put
 from nmt.config import TrainConfig
-from nmt.config.storage import to_yaml
+from nmt.config.storage import flat_options, to_yaml
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
@@ -27,13 +27,16 @@ Train = Callable[..., None]
 
 def sweep_ended(jobs: Sequence[TrainConfig], failures: Mapping[int, str]) -> None:
     """Prints the table of the runs of a sweep; `failures` has the errors of jobs by their numbers from 0."""
+    from nmt.reports.comparison_runs import differing  # imports torch
+
     if not any(job.prepare_only or job.find_rate for job in jobs):
         folders = [job.run_dir for job in jobs]
         parent = os.path.commonpath(
             [os.path.dirname(os.path.abspath(expanded(folder))) for folder in folders]
         )
         outcomes = {folders[number]: f"failed: {line}" for number, line in failures.items()}
-        _compare(folders, outcomes, Path(parent))
+        swept = differing([*map(flat_options, jobs)])
+        _compare(folders, outcomes, Path(parent), swept)
 
 
 def search(flags: Arguments, train: Train, check: Callable[[TrainConfig], None]) -> None:
@@ -48,7 +51,7 @@ def search(flags: Arguments, train: Train, check: Callable[[TrainConfig], None])
         UserError: the options are wrong, or trials have failed.
     """
     # These import torch.
-    from nmt.reports.comparison import higher_is_better
+    from nmt.reports.comparison_runs import higher_is_better
     from nmt.training.processes.environments import refuse_launchers
     from nmt.training.study import Study
 
@@ -114,7 +117,7 @@ def _run_trial(study: Study, number: int, job: TrainConfig, train: Train) -> Non
     Raises:
         UserError: the run failed; the trial stays unfinished.
     """
-    from nmt.reports.comparison import criterion_value
+    from nmt.reports.comparison_runs import criterion_value
     from nmt.reports.run import RunRecord
     from nmt.training.processes.stopping import Stopped
     from nmt.training.study import TrialJudge
@@ -138,15 +141,20 @@ def _run_trial(study: Study, number: int, job: TrainConfig, train: Train) -> Non
 def _end(study: Study, outcomes: Mapping[str, str]) -> None:
     """Prints the table of all trials, and the command with the best options."""
     folders = [str(study.folder / f"trial-{number}") for number in range(study.count())]
-    best = _compare(folders, outcomes, study.folder)
+    swept = [dimension.key for dimension in study.search.dimensions]
+    best = _compare(folders, outcomes, study.folder, swept)
     if best is not None:
         words = study.search.words(study.values(int(best.removeprefix("trial-"))))
         given = [word for word in words if not word.startswith("run_dir=")]
         put(f"{shlex.join(['nmt-train', *given])}\n")
 
 
-def _compare(folders: Sequence[str], outcomes: Mapping[str, str], parent: Path) -> str | None:
+def _compare(
+    folders: Sequence[str], outcomes: Mapping[str, str], parent: Path, swept: Sequence[str]
+) -> str | None:
     """Prints the table of runs, if any has ended, and writes its page, `sweep.html` in the folder `parent`.
+
+    `swept` has the options of the sweep.
 
     Returns:
         The name of the best run; None if it is not known.
@@ -156,7 +164,7 @@ def _compare(folders: Sequence[str], outcomes: Mapping[str, str], parent: Path) 
     from nmt.reports.comparison_page import comparison_page
 
     try:
-        compared = compare_runs(folders, split="valid", outcomes=outcomes)
+        compared = compare_runs(folders, split="valid", outcomes=outcomes, swept=swept)
     except UserError as error:
         log.warning("no table of the runs: %s", error)
         return None

@@ -138,7 +138,7 @@ class Report:
             yield [systems[1], str(self.scores.sentences), *self._differences("baseline", "{:.{}f}")]
             yield ["  95% interval", "", *self._differences("baseline_interval", "±{:.{}f}")]
             yield ["difference", "", *self._differences("delta", "{:+.{}f}")]
-            yield ["  p-value", "", *self._differences("p_value", "{:.3f}")]
+            yield ["  p-value", "", *map(self.comparison.shown_p_value, self.scores.values)]
 
     def _score_rows(self, name: str, keys: Sequence[str]) -> Iterator[list[str]]:
         """Yields the scores of all sentences and of the groups, each with those before fine-tuning."""

@@ -190,6 +190,14 @@ class Comparison:
     def __getitem__(self, key: str) -> Difference | None:
         return self.differences[key]
 
+    def shown_p_value(self, key: str) -> str:
+        """Returns a p-value as a cell, with `≤` before the smallest that the resamples or trials can give."""
+        difference, draws = self.differences.get(key), self.trials or self.resamples
+        if difference is None:
+            return "-"
+        least = difference.p_value < 1.5 / (draws + 1)
+        return f"{'≤ ' if least else ''}{difference.p_value:.{max(len(str(draws)) - 1, 1)}f}"
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the comparison as numbers and strings for JSON."""
         differences = {key: value and asdict(value) for key, value in self.differences.items()}

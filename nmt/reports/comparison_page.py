@@ -1,17 +1,19 @@
-"""The page of a comparison: the table of all runs, their learning curves, and where two of them differ."""
+"""The page of a comparison: which run to choose, the tables, learning curves, and where two runs differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from nmt.evaluation.analysis.result import analyse
 from nmt.evaluation.analysis.signs import Texts
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
-from nmt.evaluation.scores import Scores, listed
-from nmt.evaluation.tables import metric_name
-from nmt.reports.comparison import ComparedRun, RunComparison, higher_is_better
+from nmt.evaluation.scores import Scores
+from nmt.evaluation.tables import Table, metric_name
+from nmt.reports.comparison_runs import ComparedRun
+from nmt.reports.comparison_table import OPTIONS, RunComparison
 from nmt.reports.curves import Points, figure, thinned
 from nmt.reports.evaluation import evaluation_sections
 from nmt.reports.page import Page, Section
@@ -21,51 +23,72 @@ _MOST_CURVES = 8  # the style sheet has a colour and a dash for each
 
 def comparison_page(compared: RunComparison) -> Page:
     """Returns the page of a comparison; its data are the JSON of the comparison, and the curves."""
-    table = [("All runs", compared.table())]
+    pair, sentences, tables = _pair(compared), compared.verdict(), compared.tables()
+    if pair:
+        sentences.append(f"Sentence by sentence, {pair[0].name} is compared with {pair[1].name} (baseline).")
+    options = tables.pop(OPTIONS, None)
     sections = [
-        Section("summary", "In short", "summary", {"sentences": [*_sentences(compared)], "tiles": []}),
-        Section("runs", "Runs", "tables", {"tables": table}),
+        Section("summary", "In short", "summary", {"sentences": sentences, "tiles": []}),
+        Section("runs", "Runs", "tables", {"tables": [*tables.items()]}),
     ]
-    words = f"the first {_MOST_CURVES} runs" if len(compared.runs) > _MOST_CURVES else ""
+    if options:
+        sections.append(_plain_tables("options", OPTIONS, {"Full names and values": options}))
     charts, curves = [], {}
+    first = f"the first {_MOST_CURVES} runs" if len(compared.runs) > _MOST_CURVES else ""
     for title, series in _curves(compared):
-        if chart := figure(title, words, series, markers="alidation" in title):
+        in_validation = "alidation" in title
+        words = "; ".join(filter(None, [first, compared.validated() if in_validation else ""]))
+        if chart := figure(title, words, series, markers=in_validation):
             charts.append(chart)
             curves[title] = series
     if charts:
         sections.append(Section("curves", "Learning curves", "curves", {"charts": charts}))
-    if (other := _other(compared)) is not None:
-        sections += _between(compared, other)
-    return Page(compared.title, sections, {**compared.as_dict(), "curves": curves})
+    if pair:
+        sections += _between(compared, *pair)
+    sections.append(_plain_tables("texts", "Text and folders", _facts(compared)))
+    title = f"{compared.title} ({compared.languages})"
+    return Page(title, sections, {**compared.as_dict(), "curves": curves})
 
 
-def _sentences(compared: RunComparison) -> Iterator[str]:
-    runs, first = [run for run in compared.runs if run.scores], compared.runs[0]
-    criterion = metric_name(first.record.config.training.criterion)
-    if compared.best is not None:
-        yield f"{compared.best} has the best {criterion} on the validation set."
-    keys = compared.keys()[:1] if first.comparison is None else []
-    for key in keys:
-        tested = [run for run in runs[1:] if run.comparison and run.comparison.differences.get(key)]
-        sign = 1 if higher_is_better(key) else -1
-        groups: dict[str, list[str]] = {"better": [], "worse": [], "": []}
-        for run in tested:
-            assert run.comparison and (difference := run.comparison.differences[key])
-            word = "better" if sign * difference.delta > 0 else "worse"
-            groups[word if run.differs(key) else ""].append(run.name)
-        for word in ("better", "worse"):
-            if groups[word]:
-                yield f"Significantly {word} than {first.name} in {metric_name(key)}: {listed(groups[word])}."
-        if groups[""]:
-            yield f"No significant difference from {first.name} in {metric_name(key)}: {listed(groups[''])}."
-    if (other := _other(compared)) is not None:
-        yield f"Sentence by sentence, {other.name} (hypotheses) is compared with {first.name} (baseline)."
-    yield from compared.notes
+def _plain_tables(name: str, title: str, tables: Mapping[str, Table]) -> Section:
+    """Returns a section with tables of text, whose cells are wrapped."""
+    return Section(name, title, "tables", {"tables": [*tables.items()], "sortable": False, "text": True})
+
+
+def _facts(compared: RunComparison) -> dict[str, Table]:
+    """Returns the tables of the scored text with the signatures, and of the folders."""
+    first = compared.runs[0]
+    assert first.scores
+    rows = [["languages", compared.languages], *_flat(first.facts, "")]
+    rows += [[f"signature of {metric_name(key)}", words] for key, words in first.scores.signatures.items()]
+    began = ["began with"] if any(run.began_with() for run in compared.runs) else []
+    folders = [
+        [run.name, str(run.record.folder), *(run.began_with() or "new weights" for _ in began)]
+        for run in compared.runs
+    ]
+    return {
+        f"Text that {first.name} was scored on": Table(["fact", "value"], rows),
+        "Folders": Table(["run", "folder", *began], folders),
+    }
+
+
+def _flat(value: Any, name: str) -> Iterator[list[str]]:
+    """Yields names and values of facts; a file has its name and its SHA-256 alone."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _flat(item, name)
+    elif isinstance(value, Mapping) and "sha256" in value:
+        yield [f"{name}: SHA-256 of {value.get('name', '?')}", value["sha256"]]
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(item, f"{name}.{key}" if name else key)
+    elif value is not None:
+        yield [name, f"{value:,}" if isinstance(value, int) else str(value)]
 
 
 def _curves(compared: RunComparison) -> Iterator[tuple[str, Mapping[str, Points]]]:
     """Yields the title and the curves of each figure: name of the run → points."""
-    criterion = compared.runs[0].record.config.training.criterion
+    criterion = compared.criterion
     shown = [("Validation loss", "valid", "loss"), ("Training loss", "train", "loss")]
     if criterion != "loss":
         shown.insert(0, (f"{metric_name(criterion)} in validation", "valid", criterion))
@@ -74,31 +97,36 @@ def _curves(compared: RunComparison) -> Iterator[tuple[str, Mapping[str, Points]
         yield title, {name: thinned(points) for name, points in series.items() if points}
 
 
-def _other(compared: RunComparison) -> ComparedRun | None:
-    """Returns the run to compare with the first one sentence by sentence: the best, or else the second."""
-    tested = [run for run in compared.runs if run.comparison]
-    return next((run for run in tested if run.name == compared.best), tested[0] if tested else None)
+def _pair(compared: RunComparison) -> tuple[ComparedRun, ComparedRun] | None:
+    """Returns the runs to compare sentence by sentence: the best and the first, or else the next best.
+
+    Without a best run, they are the second and the first.
+    """
+    runs = {run.name: run for run in compared.runs}
+    first = compared.runs[0]
+    order = [run for name in compared.ranking if (run := runs[name]) is not first] or compared.runs
+    return next(((run, first) for run in order if run.comparison), None)
 
 
-def _between(compared: RunComparison, other: ComparedRun) -> Iterator[Section]:
+def _between(compared: RunComparison, run: ComparedRun, first: ComparedRun) -> Iterator[Section]:
     """Yields the sections of an evaluation of a run, with the first run as the baseline."""
-    first, text, scores = compared.runs[0], compared.text, other.scores
-    assert text and scores and other.comparison
-    keys = [key for key, difference in other.comparison.differences.items() if difference]
+    text, scores = compared.text, run.scores
+    assert text and scores and run.comparison
+    keys = [key for key, difference in run.comparison.differences.items() if difference]
     metrics = metrics_for(text.target_lang, keys=keys)
     analysis = analyse(
-        other.hypotheses,
+        run.hypotheses,
         Texts([text.references], text.sources, text.source_lang, text.target_lang),
         metrics,
         baseline=first.hypotheses,
-        comparison=other.comparison,
+        comparison=run.comparison,
         target_langs=text.target_langs,
     )
     values = Scores({key: scores.values[key] for key in keys}, scores.signatures, scores.sentences)
-    report = Report(f"{other.name} and {first.name}", values, comparison=other.comparison, analysis=analysis)
-    report = replace(report, systems=(other.name, first.name))
+    report = Report(f"{run.name} and {first.name}", values, comparison=run.comparison, analysis=analysis)
+    report = replace(report, systems=(run.name, first.name))
     for section in evaluation_sections(report):
         if section.name == "comparison":
-            yield replace(section, title=f"{other.name} compared with {first.name}")
+            yield replace(section, title=f"{run.name} compared with {first.name}")
         elif section.name != "scores":
             yield section

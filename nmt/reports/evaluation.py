@@ -81,7 +81,7 @@ def _comparison(report: Report) -> tuple[str, Table]:
                 f"{score} ±{difference.interval:.{digits}f}",
                 f"{difference.baseline:.{digits}f} ±{difference.baseline_interval:.{digits}f}",
                 f"{difference.delta:+.{digits}f}",
-                f"{difference.p_value:.3f}",
+                report.comparison.shown_p_value(key),
                 verdict(key, difference) or "no significant difference",
             ])  # fmt: skip
     header = [

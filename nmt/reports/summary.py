@@ -112,7 +112,8 @@ def _verdicts(report: Report) -> Iterator[str]:
     results: dict[str, list[str]] = {"better": [], "worse": [], "": []}
     for key, difference in report.comparison.differences.items():
         if difference is not None:
-            figures = f"{difference.delta:+.{metric_digits(key)}f}, p = {difference.p_value:.3f}"
+            p_value = report.comparison.shown_p_value(key)
+            figures = f"{difference.delta:+.{metric_digits(key)}f}, p-value {p_value}"
             results[verdict(key, difference)].append(f"{metric_name(key)} ({figures})")
     for result in ("better", "worse"):
         if results[result]:

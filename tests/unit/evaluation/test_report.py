@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Comparison, Difference, Scores
 
@@ -26,6 +28,17 @@ COMPARISON = Comparison(
     resamples=1000,
     seed="12345",
 )
+
+
+@pytest.mark.parametrize(
+    ("trials", "p_value", "shown"),
+    [(None, 1 / 1001, "≤ 0.001"), (None, 2 / 1001, "0.002"), (10_000, 1 / 10_001, "≤ 0.0001")],
+)
+def test_the_smallest_p_value_is_a_limit(trials: int | None, p_value: float, shown: str) -> None:
+    difference = Difference(26.5, 0.8, p_value, 0.5, 0.5)
+    compared = replace(COMPARISON, differences={"bleu": difference, "ter": None}, trials=trials)
+    assert (compared.shown_p_value("bleu"), compared.shown_p_value("ter")) == (shown, "-")
+
 
 PLAIN = """\
 runs/base on wmt14 (test), en-de

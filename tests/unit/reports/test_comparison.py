@@ -16,8 +16,12 @@ from nmt.data.corpora.text import file_facts
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs
-from nmt.reports.comparison import compare_runs, criterion_value
+from nmt.reports import comparison
+from nmt.reports.comparison import compare_runs
 from nmt.reports.comparison_page import comparison_page
+from nmt.reports.comparison_runs import criterion_value
+from nmt.reports.comparison_table import short_names
+from nmt.reports.curves import figure
 
 REFERENCES = [f"the {a} cat sees {b} small dogs near the old house" for a in "abcdefghij" for b in "xyz"]
 BETTER = [line.replace("small", "little") if n % 5 == 0 else line for n, line in enumerate(REFERENCES)]
@@ -34,8 +38,13 @@ second            89.32 ±3.56 *      2.5    1,200         34,567       9,876
 Higher BLEU is better.
 ±: 95% interval. *: differs from first, p < 0.05 by paired bootstrap resampling (1000 resamples,
 seed 12345).
+The test compares two runs on the same sentences, so it can find a difference where the intervals
+overlap.
 With fewer than 100 sentences, intervals and p-values are not reliable.
-Best BLEU on the validation set: second.
+minutes: 2 processes on CPU with 4 CPU cores.
+
+Best BLEU on the validation set: second, 3.00; then first, 1.00.
+On test, second is significantly worse in BLEU than first.
 """
 
 
@@ -55,7 +64,7 @@ def write_run(folder: Path, hypotheses: list[str], *words: str, criterion: float
         "test": {"bleu": value, "signatures": {"bleu": bleu.get_signature().format()}, "sentences": 30},
         "training": {
             **{"minutes": 2.5, "updates": 1200, "target_tokens": 34567, "parameters": 9876},
-            "delivered": "last",
+            **{"processes": 2, "device": "CPU", "cores": 4, "delivered": "last"},
             "candidates": [{"name": "best", "bleu": 99.0}, {"name": "last", "bleu": criterion, "loss": 2.0}],
         },
         "data": {"test": {"corpus": "c", "sentences": 30, "tag": None, **sides}, "valid": {"sentences": 3}},
@@ -91,8 +100,77 @@ def test_the_table_and_the_figures_of_sacrebleu(runs: list[Path]) -> None:
     assert (ours[1]["scores"]["bleu"], ours[1]["intervals"]["bleu"]) == (second.score, second.ci)
     assert ours[1]["comparison"]["bleu"]["p_value"] == second.p_value
     assert ours[1]["options"] == ["seed=2", "model.norm=pre"] and compared.best == "second"
-    assert "| first | 94.33 ±3.82 | 2.5 | 1,200 | 34,567 | 9,876 | seed=1" in compared.rendered("x.md")
-    assert "9,876 & seed=2 model.norm=pre" in compared.rendered("x.tex")
+    assert "| first | 1 | post | 94.33 ±3.82 | 2.5 | 1,200 | 34,567 | 9,876 |" in compared.rendered("x.md")
+    assert "first & +5.01 & 0.038" in compared.rendered("x.tex")
+
+
+def test_the_best_run_is_compared_with_every_other_run(
+    runs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last run is the best, the third is as good and smaller, and the first two are worse."""
+    tests, original = [], comparison.compare
+    monkeypatch.setattr(
+        comparison, "compare", lambda *args, **words: tests.append(1) or original(*args, **words)
+    )
+    for name, line, criterion in (("small", 0, 4.0), ("top", 1, 5.0)):
+        lines = [text.replace("dogs", "cats") if row == line else text for row, text in enumerate(REFERENCES)]
+        runs.append(write_run(runs[0].parent / name, lines, "start_from=m", criterion=criterion))
+    training = json.loads((runs[2] / "results.json").read_text())["training"]
+    changed(runs[2], training=training | {"parameters": 5000, "processes": 1})
+    compared = compare_runs(runs, swept=["model.norm"])
+    assert len(tests) == 2 * len(runs) - 2
+    assert compared.verdict() == [
+        "Best BLEU on the validation set: top, 5.00; then small, 4.00.",
+        "On test, top is significantly better in BLEU than first and second.",
+        "On test, top is not significantly better in BLEU than small (p-value 1.000): by BLEU, it is as "
+        "good a choice.",
+        "Of these, small has the fewest parameters: 5,000.",
+        "Significantly better than the first run, first, in BLEU: small.",
+        "Significantly worse than the first run, first, in BLEU: second.",
+    ]
+    written = compared.as_dict()
+    assert (written["best"], written["as_good"]) == ("top", ["small"])
+    first, second, small, top = written["runs"]
+    assert (first["comparison"], top["comparison_with_best"]) == (None, None)
+    assert first["comparison_with_best"]["bleu"]["delta"] == -top["comparison"]["bleu"]["delta"]
+    assert first["comparison_with_best"]["bleu"]["p_value"] == top["comparison"]["bleu"]["p_value"]
+    assert second["options"][0] == "model.norm=pre" and small["began_with"] == "the model m"
+    assert compared.tables()["Compared with top, the best run"].rows[2] == ["small", "+0.00", "1.000"]
+    notes = " ".join(written["notes"])
+    assert "minutes: 2 processes on CPU with 4 CPU cores (first, second and top); 1 process on CPU" in notes
+
+
+def test_few_options_are_columns_and_many_a_table(runs: list[Path]) -> None:
+    few = compare_runs(runs).tables()
+    assert len(few) == 2 and few["All runs"].header[:3] == ["run", "seed", "norm"]
+    assert few["All runs"].notes[0] == "norm: model.norm."
+    words = "model.norm=pre", "seed=3", "training.schedule.peak=0.1", "model.dropout=0.25"
+    runs.append(write_run(runs[0].parent / "third", WORSE, *words))
+    table = compare_runs(runs, swept=["model.norm"]).tables()["Options that differ"]
+    assert table.header == ["option", "first", "second", "third"]
+    assert table.rows[:2] == [["model.norm", "post", "pre", "pre"], ["seed", "1", "2", "3"]]
+    names = ["seed", "decoding.seed", "model.norm", "a.b.peak", "c.peak"]
+    assert short_names(names) == ["seed", "decoding.seed", "norm", "b.peak", "c.peak"]
+
+
+def test_the_validation_set_and_missing_scores_are_explained(runs: list[Path]) -> None:
+    for folder, extra in zip(runs, ({"ter": None}, {}), strict=True):
+        results = json.loads((folder / "results.json").read_text())
+        data = results["data"] | {"valid": results["data"]["test"]}
+        valid = results["test"] | extra
+        valid["signatures"] |= dict.fromkeys(extra, "nrefs:1")
+        changed(folder, valid=valid, data=data)
+        text = (folder / "config.yaml").read_text().replace("validate_sentences: 0", "validate_sentences: 20")
+        (folder / "config.yaml").write_text(text if extra else text.replace("sentences: 20", "sentences: 30"))
+    compared = compare_runs(runs, split="valid")
+    assert compared.verdict()[-1].startswith(
+        "The validation set also chose the models, so these scores are opt"
+    )
+    assert (
+        "TER -: a line has more than 1,000 words (first); it was not computed (second)." in compared.plain()
+    )
+    used = "validations used the first 20 sentences (first); all sentences (second); final scores use all"
+    assert compared.validated() == used
 
 
 def test_a_run_with_a_score_from_elsewhere_is_marked_and_not_compared(runs: list[Path]) -> None:
@@ -192,13 +270,15 @@ def test_the_page(runs: list[Path]) -> None:
     compared = compare_runs([runs[0], odd])
     page = comparison_page(compared)
     assert [section.name for section in page.sections] == [
-        *("summary", "runs", "curves", "comparison", "signs", "sentences"),
+        *("summary", "runs", "curves", "comparison", "signs", "sentences", "texts"),
     ]
-    assert page.sections[0].content["sentences"][:3] == [
-        "<b>&'bold has the best BLEU on the validation set.",
-        "Significantly worse than first in BLEU: <b>&'bold.",
-        "Sentence by sentence, <b>&'bold (hypotheses) is compared with first (baseline).",
+    assert page.sections[0].content["sentences"] == [
+        *compared.verdict(),
+        "Sentence by sentence, <b>&'bold is compared with first (baseline).",
     ]
+    text, folders = (table for _, table in page.sections[-1].content["tables"])
+    assert text.rows[:2] == [["languages", "en–xx"], ["corpus", "c"]] and text.rows[2] == ["sentences", "30"]
+    assert text.rows[-1][0] == "signature of BLEU" and folders.rows[0] == ["first", str(runs[0])]
     html = page.html()
     data = json.loads(
         html.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
@@ -208,3 +288,10 @@ def test_the_page(runs: list[Path]) -> None:
         "Validation loss": {"first": [[100, 8.5], [200, 7.5]], odd.name: [[100, 7.5], [200, 6.5]]}
     }
     assert "<b>" not in html and "&lt;b&gt;&amp;&#39;bold" in html
+
+
+def test_equal_curves_are_drawn_once() -> None:
+    points = [(1, 2.0), (2, 1.0)]
+    chart = figure("loss", "", {"a": points, "b": points, "c": [*points, (3, 0.5)]})
+    assert chart and chart["legend"] == ["a and b (equal)", "", "c"]
+    assert [curve.name for curve in chart["chart"].curves] == ["s1", "s3"]

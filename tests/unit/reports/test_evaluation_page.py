@@ -63,11 +63,12 @@ def test_figures_equal_the_json(page: tuple[Any, dict[str, Any]]) -> None:
     rows = [[_text(cell) for cell in row] for row in root.iter("tr")]
     for key, name in (("chrf", "chrF2"), ("bleu", "BLEU")):
         test = report["baseline"][key]
+        p_value = "≤ 0.001" if test["p_value"] == 1 / 1001 else f"{test['p_value']:.3f}"
         result = "better" if test["delta"] > 0 else "worse"
         assert [
             *(name, f"{report[key]:.2f} ±{test['interval']:.2f}"),
             *(f"{test['baseline']:.2f} ±{test['baseline_interval']:.2f}", f"{test['delta']:+.2f}"),
-            *(f"{test['p_value']:.3f}", result if test["p_value"] < 0.05 else "no significant difference"),
+            *(p_value, result if test["p_value"] < 0.05 else "no significant difference"),
         ] in rows
         tile = f"{report[key]:.2f}{name} of loop; ±{test['interval']:.2f} (95% interval)"
         assert tile in [_text(part) for part in root.find_class("tile")]
@@ -133,9 +134,9 @@ def test_plain_sentences(page: tuple[Any, dict[str, Any]]) -> None:
     said = [_text(sentence) for sentence in root.find_class("said")]
     chrf, bleu = (report["baseline"][key] for key in ("chrf", "bleu"))
     assert said[0] == (
-        f"The scores of loop are significantly better than those of base in chrF2 ({chrf['delta']:+.2f}, p = "
-        f"{chrf['p_value']:.3f}). No significant difference between loop and base in BLEU "
-        f"({bleu['delta']:+.2f}, p = {bleu['p_value']:.3f})."
+        f"The scores of loop are significantly better than those of base in chrF2 ({chrf['delta']:+.2f}, "
+        "p-value ≤ 0.001). No significant difference between loop and base in BLEU "
+        f"({bleu['delta']:+.2f}, p-value {bleu['p_value']:.3f})."
     )
     wins = "the chrF2 of loop is higher in 58 sentences, lower in 2 and equal in 0"
     assert said[1] == f"Compared with base, {wins}."
