@@ -43,6 +43,29 @@ def chromium(width: int, height: int = 900, *flags: str) -> Iterator[Any]:
         driver.quit()
 
 
+def show_narrow(driver: Any, page: Path) -> None:
+    """Loads a page into the window of a phone, 390 pixels wide."""
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    driver.get(page.as_uri())
+
+
+def use_first_controls(driver: Any) -> None:
+    """Skips to the content of a report by keyboard, and changes the theme by mouse and back by keyboard."""
+    from selenium.webdriver.common.keys import Keys
+
+    driver.switch_to.active_element.send_keys(Keys.TAB)
+    driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert driver.switch_to.active_element.get_attribute("id") == "content"
+    body, button = (driver.find_element("css selector", name) for name in ("body", "#theme"))
+    ground = body.value_of_css_property("background-color")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert body.value_of_css_property("background-color") != ground
+    button.send_keys(Keys.SPACE)
+    assert body.value_of_css_property("background-color") == ground
+
+
 def violations(driver: Any) -> list[tuple[str, list[str]]]:
     """Returns the rules of axe-core that the page in the browser breaks, each with the elements."""
     driver.execute_script(AXE.read_text("utf-8"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser import chromium, needs_axe, needs_chromium, violations
+from browser import chromium, needs_axe, needs_chromium, show_narrow, use_first_controls, violations
 
 import nmt
 from nmt.reports.evaluation import evaluation_page
@@ -32,11 +32,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     )  # fmt: skip
     page.write_text(evaluation_page(report).html(), encoding="utf-8")
     with chromium(500) as driver:
-        driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True},
-        )
-        driver.get(page.as_uri())
+        show_narrow(driver, page)
         yield driver
 
 
@@ -61,15 +57,7 @@ def test_every_control(browser: Any) -> None:
     won = find(".lists option:checked")
     lines = [f"line-{line}" for line in won.get_attribute("data-lines").split()]
     assert (won.text, shown()) == (f"hypotheses better ({len(lines)})", lines)
-    browser.switch_to.active_element.send_keys(Keys.TAB)
-    browser.switch_to.active_element.send_keys(Keys.ENTER)
-    assert browser.switch_to.active_element.get_attribute("id") == "content"
-    ground = find("body").value_of_css_property("background-color")
-    find("#theme").click()
-    assert find("#theme").get_attribute("aria-pressed") == "true"
-    assert find("body").value_of_css_property("background-color") != ground
-    find("#theme").send_keys(Keys.SPACE)
-    assert find("body").value_of_css_property("background-color") == ground
+    use_first_controls(browser)
     column = "#bins .beside:first-of-type table tr > :nth-child(2)"
     header = find(f"{column} button")
     header.send_keys(Keys.ENTER)
