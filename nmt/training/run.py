@@ -267,7 +267,8 @@ def _train_and_finish(
         with stop.listening(_log_stopping, launched="RANK" in os.environ):
             done = Trainer(config, prepared, folder, ranks, stop, started, loggers, judge).train()
         if ranks.share(not done or stop()):
-            log.info("stopped; the same command resumes from here")
+            if judge is None or stop():
+                log.info("stopped; the same command resumes from here")
             loggers.close()  # before the other ranks end
             ranks.leave()
             raise Stopped(stop.signum)

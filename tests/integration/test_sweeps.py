@@ -73,7 +73,10 @@ def test_a_search_that_is_killed_ends_as_one_that_is_not(toy: Toy) -> None:
     lines = table(toy.done("nmt-train", *words).stdout, "3 runs, scored on valid\n")
     whole = trials(toy.folder / "whole")
     assert trials(toy.folder / "killed") == whole
-    assert {state for state, *_ in whole} == {"COMPLETE", "PRUNED"}
+    assert [state for state, *_ in whole] == ["COMPLETE", "PRUNED", "PRUNED"]
+    logs = [path.read_text() for path in (toy.folder / "whole").glob("trial-*/train.log")]
+    assert sum("stopped early, other trials were better" in log for log in logs) == 2
+    assert not any("resumes from here" in log for log in logs)
     assert "(pruned after update " in " ".join(lines)
     assert lines[-2].startswith("nmt-train training.schedule.peak=") and "run_dir" not in lines[-2]
 
