@@ -91,10 +91,13 @@ def has_loop(ids: Sequence[Hashable], times: int = 4, tokens: int = 8) -> bool:
     if len(set(ids)) > len(ids) - (times - 1):
         return False  # too few tokens occur twice
     for period in range(1, len(ids) // times + 1):
-        needed = max(times * period, tokens) - period
-        run = 0
-        for first, second in zip(ids, ids[period:], strict=False):
-            run = run + 1 if first == second else 0
-            if run == needed:
+        needed, end = max(times * period, tokens) - period, len(ids) - period
+        for place in range(needed - 1, end, needed):  # any `needed` equal pairs in a row include one of these
+            first = last = place
+            while first >= 0 and last - first < needed and ids[first] == ids[first + period]:
+                first -= 1
+            while last < end and last - first <= needed and ids[last] == ids[last + period]:
+                last += 1
+            if last - first > needed:
                 return True
     return False

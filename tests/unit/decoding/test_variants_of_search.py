@@ -26,15 +26,15 @@ from nmt.errors import UserError
 # Loops
 
 
-@given(st.lists(st.integers(0, 2), max_size=30))
-def test_loops_by_definition(ids: list[int]) -> None:
+@given(st.lists(st.integers(0, 2), max_size=30), st.integers(2, 4), st.integers(1, 8))
+def test_loops_by_definition(ids: list[int], times: int, tokens: int) -> None:
     naive = any(
         ids[start : start + size] == (ids[start : start + period] * size)[:size]
         for period in range(1, len(ids) + 1)
-        for size in [max(8, 4 * period)]
+        for size in [max(tokens, times * period)]
         for start in range(len(ids) - size + 1)
     )
-    assert has_loop(ids) is naive
+    assert has_loop(ids, times, tokens) is naive
 
 
 class Stuck(CopyModel):
