@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from nmt.config import EvaluationConfig
@@ -17,6 +18,9 @@ TER_WORDS = 1000
 
 _SHORT = 400
 """Up to this product of the numbers of words, sacreBLEU's own loop is faster than arrays."""
+
+_REMEMBERED = 20_000
+"""Lines whose edits are not counted again, when a score, its interval and several tests need them."""
 
 _EXTRAS = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
@@ -177,16 +181,18 @@ class Ter(SacreBleuMetric):
         from sacrebleu.metrics.lib_ter import translation_edit_rate
         from sacrebleu.metrics.ter import TER
 
+        @lru_cache(_REMEMBERED)
+        def fewest(hypothesis: str, reference: str) -> int:
+            words, wanted = hypothesis.split(), reference.split()
+            if len(words) * len(wanted) <= _SHORT:
+                return int(translation_edit_rate(words, wanted)[0])
+            return edits(words, wanted)
+
         class LongLines(TER):
             def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: Any) -> list[float]:
-                words, references = hypothesis.split(), ref_kwargs["ref_words"]
-                fewest = min(
-                    translation_edit_rate(words, reference)[0]
-                    if len(words) * len(reference) <= _SHORT
-                    else edits(words, reference)
-                    for reference in references
-                )
-                return [fewest, sum(map(len, references)) / len(references)]
+                references = ref_kwargs["ref_words"]
+                counts = [fewest(hypothesis, " ".join(reference)) for reference in references]
+                return [min(counts), sum(map(len, references)) / len(references)]
 
         language = language_of(self.target_lang)
         without_spaces = language.is_han or language.is_japanese
