@@ -70,11 +70,6 @@ class ComparedRun:
         """Returns processes, device and CPU cores, if they are recorded."""
         return {key: self.record.training[key] for key in _MACHINE if key in self.record.training}
 
-    def validated_sentences(self) -> int | None:
-        """Returns the number of first sentences in validations during the training; None: all."""
-        limit = self.record.config.training.validate_sentences
-        return limit if 0 < limit < valid_facts(self.record).get("sentences", limit + 1) else None
-
     def began_with(self) -> str:
         """Returns the model or the checkpoint with which the run began; empty: new weights."""
         config = self.record.config
@@ -90,7 +85,7 @@ class ComparedRun:
             "began_with": self.began_with() or None,
             "options": list(self.options.values()),
             "criterion": criterion_value(self.record),
-            "validated_sentences": self.validated_sentences(),
+            "validated_sentences": self.record.validated_sentences,
             "scores": self.scores and self.scores.as_dict(),
             "intervals": dict(self.intervals),
             "comparison": self.comparison and self.comparison.as_dict(),

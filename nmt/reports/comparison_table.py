@@ -89,7 +89,7 @@ class RunComparison:
 
     def validated(self) -> str:
         """Returns which sentences validations during the training used; empty if they used all."""
-        counts = {run.name: run.validated_sentences() for run in self.runs if run.scores}
+        counts = {run.name: run.record.validated_sentences for run in self.runs if run.scores}
         if not any(counts.values()):
             return ""
         words = {

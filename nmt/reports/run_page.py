@@ -170,10 +170,12 @@ def _charts(run: RunRecord) -> Iterator[dict[str, Any]]:
     others = {name: points for name, points in scores.items() if name not in percent}
     key = run.config.training.criterion
     sets = {name: run.series("valid", f"{name}/{key}") for name in run.config.data.valid.sets}
+    few = run.validated_sentences
+    on = f"on the first {few:,} sentences" if few else ""
     yield from filter(None, [
         figure("Loss", "per target token, label-smoothed", losses, markers=False),
-        *(figure("Scores in validation", "", part) for part in (percent, others)),
-        figure(f"{metric_name(key)} of each validation set", "", dict([*sets.items()][:8])),
+        *(figure("Scores in validation", on, part) for part in (percent, others)),
+        figure(f"{metric_name(key)} of each validation set", on, dict([*sets.items()][:8])),
         *(
             figure(title, words, {title: run.series("train", key)}, markers=False)
             for title, words, key in _FIGURES

@@ -161,11 +161,19 @@ def test_curves_and_samples(folder: Path) -> None:
     assert loss["chart"].label == "Loss by update; last values: training 5, validation 6.25"
     (training, validation), area = loss["chart"].curves, loss["chart"]
     assert training.points[0] == (area.left, area.top) and training.points[-1] == (area.right, area.bottom)
-    assert (len(validation.points), bleu["legend"]) == (3, ())
+    assert (len(validation.points), bleu["legend"], bleu["words"]) == (3, (), "by update")
     assert bleu["chart"].curves[0].titles == ["100: 10", "150: 12", "200: 11.5"]
     versions = samples["samples"][0]["versions"]
     assert [update for update, _ in versions] == [100, 200]  # the version of update 150 is that of 100
     assert versions[0][1][0] == ("eine", "") and versions[1][1] == [("eine Katze", "")]
+
+
+def test_curves_say_that_validations_used_the_first_sentences(folder: Path) -> None:
+    finish(folder)
+    config = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(config.replace("validate_sentences: 0", "validate_sentences: 5"))
+    (curves,) = (section.content for section in read(folder)[0].sections if section.name == "curves")
+    assert curves["charts"][1]["words"] == "on the first 5 sentences; by update"
 
 
 def test_a_run_that_goes_on_and_one_that_has_not_begun(folder: Path) -> None:
