@@ -187,25 +187,17 @@ _DOUBLED = ("budget", "max_updates", "max_epochs", "max_minutes")
 
 
 def _unfinished(run: FinishedRun) -> Iterator[Finding]:
-    """The criterion still rose when the training ended, or there were too few validations to know.
+    """The criterion still rose when the training ended.
 
     While the learning rate falls to its end, every training improves, so that part does not count. If it
-    falls during the whole training, nothing counts.
+    falls during the whole training, nothing counts. Fewer validations than `_LEAST` can't tell.
     """
-    options, quality = run.config.training, run.quality()
-    if len(quality) < _LEAST:
-        yield Finding(
-            "few_validations",
-            "There are too few validations to say whether the training was too short or too long.",
-            f"Validations: {len(quality)} in {run.training['updates']:,} updates.",
-            f"training.validate_every={max(1, run.training['updates'] // 10)}",
-        )
-        return
+    options = run.config.training
     schedule = SCHEDULES.get(options.schedule.name)
     if schedule is not None and schedule.depends_on_max_updates:
         return
     limit = run.training["ended"].removeprefix("training.").split("=")[0]
-    flat = [point for point in quality if point[0] <= run.flat_until]
+    flat = [point for point in run.quality() if point[0] <= run.flat_until]
     window, best = _end(flat), max(flat, key=lambda point: point[1], default=(0, 0.0))
     if limit == "patience" or not _rises(window) or best[0] < window[0][0]:
         return
