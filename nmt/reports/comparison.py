@@ -15,7 +15,7 @@ from nmt.evaluation.model_data import read_data
 from nmt.evaluation.scores import RESAMPLES, Comparison, compare
 from nmt.evaluation.tables import metric_name
 from nmt.reports.comparison_runs import ComparedRun, identity, ranking, read_runs
-from nmt.reports.comparison_table import RunComparison
+from nmt.reports.comparison_table import RunComparison, RunPair
 from nmt.runtime.streams import progress
 
 _ROUNDING = 1e-6
@@ -33,7 +33,7 @@ def compare_runs(
 ) -> RunComparison:
     """Reads run folders and compares the runs with the first one, and with the best. Nothing is translated.
 
-    The best run has the best criterion on the validation set. So n runs need at most 2n - 2 tests.
+    The best run has the best criterion on the validation set. So n runs need at most 2n - 1 tests.
 
     Args:
         folders: the folders; a folder that is not that of a finished run is left out with a note.
@@ -69,7 +69,7 @@ def compare_runs(
             with_best = comparison if best is first else tests.of(run, best) if best else None
             compared.append(replace(run, comparison=comparison, with_best=with_best))
             bar.update(1)
-    return RunComparison(compared, key, notes, ranked, texts.get(identity(first.facts)))
+    return RunComparison(compared, key, notes, ranked, tests.pair(compared, ranked))
 
 
 def _texts(
@@ -152,6 +152,21 @@ class _Tests:
             return None
         texts = run.hypotheses, other.hypotheses, [text.references], metrics
         return compare(*texts, sources=text.sources, trials=self._trials)
+
+    def pair(self, runs: Sequence[ComparedRun], ranked: Sequence[str]) -> RunPair | None:
+        """Returns the first pair that can be compared: of two runs both, of more the best and the next best.
+
+        Without a ranking, it is a run and the first one.
+        """
+        named = {run.name: run for run in runs}
+        pairs = [(run, runs[0]) for run in runs[1:]]
+        if ranked and len(runs) > 2:
+            pairs = [(named[ranked[0]], named[name]) for name in ranked[1:]]
+        for run, other in pairs:
+            known = run.comparison if other is runs[0] else None
+            if comparison := known or self.of(run, other):
+                return RunPair(run, other, comparison, self._texts[identity(run.facts)])
+        return None
 
     def _metrics(self, run: ComparedRun, text: HeldOut) -> dict[str, Metric]:
         """Returns the metrics of a run that give the recorded scores again."""

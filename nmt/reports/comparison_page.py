@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from nmt.evaluation.analysis.result import analyse
@@ -12,23 +11,33 @@ from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores
 from nmt.evaluation.tables import Table, metric_name
-from nmt.reports.comparison_runs import ComparedRun
-from nmt.reports.comparison_table import OPTIONS, RunComparison
+from nmt.reports.comparison_table import OPTIONS, RunComparison, RunPair
 from nmt.reports.curves import Points, figure, thinned
 from nmt.reports.evaluation import evaluation_sections
+from nmt.reports.glossary import explained
 from nmt.reports.page import Page, Section
+from nmt.reports.summary import sentences_of, terms_of
 
 _MOST_CURVES = 8  # the style sheet has a colour and a dash for each
 
 
 def comparison_page(compared: RunComparison) -> Page:
     """Returns the page of a comparison; its data are the JSON of the comparison, and the curves."""
-    pair, sentences, tables = _pair(compared), compared.verdict(), compared.tables()
-    if pair:
-        sentences.append(f"Sentence by sentence, {pair[0].name} is compared with {pair[1].name} (baseline).")
+    sentences, tables = compared.verdict(), compared.tables()
+    report = _report(compared.pair) if compared.pair else None
+    sentences += sentences_of(report) if report else []
     options = tables.pop(OPTIONS, None)
     sections = [
-        Section("summary", "In short", "summary", {"sentences": sentences, "tiles": []}),
+        Section(
+            "summary",
+            "In short",
+            "summary",
+            {
+                "sentences": sentences,
+                "tiles": [],
+                "terms": explained(terms_of(report)) if report else [],
+            },
+        ),
         Section("runs", "Runs", "tables", {"tables": [*tables.items()]}),
     ]
     if options:
@@ -43,8 +52,8 @@ def comparison_page(compared: RunComparison) -> Page:
             curves[title] = series
     if charts:
         sections.append(Section("curves", "Learning curves", "curves", {"charts": charts}))
-    if pair:
-        sections += _between(compared, *pair)
+    if report:  # the table of all runs has the scores
+        sections += [section for section in evaluation_sections(report) if section.name != "scores"]
     sections.append(_plain_tables("texts", "Text and folders", _facts(compared)))
     title = f"{compared.title} ({compared.languages})"
     return Page(title, sections, {**compared.as_dict(), "curves": curves})
@@ -97,36 +106,19 @@ def _curves(compared: RunComparison) -> Iterator[tuple[str, Mapping[str, Points]
         yield title, {name: thinned(points) for name, points in series.items() if points}
 
 
-def _pair(compared: RunComparison) -> tuple[ComparedRun, ComparedRun] | None:
-    """Returns the runs to compare sentence by sentence: the best and the first, or else the next best.
-
-    Without a best run, they are the second and the first.
-    """
-    runs = {run.name: run for run in compared.runs}
-    first = compared.runs[0]
-    order = [run for name in compared.ranking if (run := runs[name]) is not first] or compared.runs
-    return next(((run, first) for run in order if run.comparison), None)
-
-
-def _between(compared: RunComparison, run: ComparedRun, first: ComparedRun) -> Iterator[Section]:
-    """Yields the sections of an evaluation of a run, with the first run as the baseline."""
-    text, scores = compared.text, run.scores
-    assert text and scores and run.comparison
-    keys = [key for key, difference in run.comparison.differences.items() if difference]
-    metrics = metrics_for(text.target_lang, keys=keys)
+def _report(pair: RunPair) -> Report:
+    """Returns the evaluation of a run, with another one as the baseline."""
+    run, other, text, scores = pair.run, pair.other, pair.text, pair.run.scores
+    assert scores
+    keys = [key for key, difference in pair.comparison.differences.items() if difference]
     analysis = analyse(
         run.hypotheses,
         Texts([text.references], text.sources, text.source_lang, text.target_lang),
-        metrics,
-        baseline=first.hypotheses,
-        comparison=run.comparison,
+        metrics_for(text.target_lang, keys=keys),
+        baseline=other.hypotheses,
+        comparison=pair.comparison,
         target_langs=text.target_langs,
     )
     values = Scores({key: scores.values[key] for key in keys}, scores.signatures, scores.sentences)
-    report = Report(f"{run.name} and {first.name}", values, comparison=run.comparison, analysis=analysis)
-    report = replace(report, systems=(run.name, first.name))
-    for section in evaluation_sections(report):
-        if section.name == "comparison":
-            yield replace(section, title=f"{run.name} compared with {first.name}")
-        elif section.name != "scores":
-            yield section
+    title, systems = f"{run.name} and {other.name}", (run.name, other.name)
+    return Report(title, values, comparison=pair.comparison, analysis=analysis, systems=systems)

@@ -25,6 +25,23 @@ _VALUE = 16  # characters of a value in such a column
 
 
 @dataclass(frozen=True)
+class RunPair:
+    """Two runs to compare sentence by sentence: of two the second and the first, of more the best two.
+
+    Attributes:
+        run: the run whose faults are looked for.
+        other: the run that it is compared with.
+        comparison: the test of their difference.
+        text: the text that both were scored on.
+    """
+
+    run: ComparedRun
+    other: ComparedRun
+    comparison: Comparison
+    text: HeldOut
+
+
+@dataclass(frozen=True)
 class RunComparison:
     """Several runs, compared with the first one and with the best one.
 
@@ -33,14 +50,14 @@ class RunComparison:
         split: what was scored: `test`, `valid`, or one of their sets, such as `test.news`.
         notes: what the reader must know, such as runs on other test sets.
         ranking: names of the runs, the best on the validation set first; empty if that is not known.
-        text: the text that the first run was scored on; None if it is not at hand.
+        pair: the runs to compare sentence by sentence; None if no two can be compared.
     """
 
     runs: Sequence[ComparedRun]
     split: str
     notes: Sequence[str]
     ranking: Sequence[str] = ()
-    text: HeldOut | None = field(default=None, repr=False)
+    pair: RunPair | None = field(default=None, repr=False)
 
     @property
     def title(self) -> str:

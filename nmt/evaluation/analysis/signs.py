@@ -131,7 +131,7 @@ def _loops(texts: Texts, lines: Sequence[str]) -> Shown:
             letters = letters or _has_loop([match[0] for match in _TOKEN.finditer(line)])
         if letters and any(_FEWER_LETTERS.search(text[row].casefold()) for text in others):
             letters = False
-        shown.append(letters or (spaced and _has_loop(line.split())))
+        shown.append(letters or (spaced and _has_loop(line.replace("-", " ").split())))
     return shown
 
 

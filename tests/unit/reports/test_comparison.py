@@ -118,7 +118,8 @@ def test_the_best_run_is_compared_with_every_other_run(
     training = json.loads((runs[2] / "results.json").read_text())["training"]
     changed(runs[2], training=training | {"parameters": 5000, "processes": 1})
     compared = compare_runs(runs, swept=["model.norm"])
-    assert len(tests) == 2 * len(runs) - 2
+    assert len(tests) == 2 * len(runs) - 1
+    assert compared.pair and (compared.pair.run.name, compared.pair.other.name) == ("top", "small")
     assert compared.verdict() == [
         "Best BLEU on the validation set: top, 5.00; then small, 4.00.",
         "On test, top is significantly better in BLEU than first and second.",
@@ -274,8 +275,11 @@ def test_the_page(runs: list[Path]) -> None:
     ]
     assert page.sections[0].content["sentences"] == [
         *compared.verdict(),
-        "Sentence by sentence, <b>&'bold is compared with first (baseline).",
+        "The scores of <b>&'bold are significantly worse than those of first in BLEU (-5.01, p-value 0.038).",
+        "Compared with first, the chrF2 of <b>&'bold is higher in 3 sentences, lower in 15 and equal in 12.",
+        "No sign of faults is significantly more frequent than in the references (p < 0.001).",
     ]
+    assert "BLEU" in [name for name, _ in page.sections[0].content["terms"]]
     text, folders = (table for _, table in page.sections[-1].content["tables"])
     assert text.rows[:2] == [["languages", "en–xx"], ["corpus", "c"]] and text.rows[2] == ["sentences", "30"]
     assert text.rows[-1][0] == "signature of BLEU" and folders.rows[0] == ["first", str(runs[0])]

@@ -108,6 +108,8 @@ REPEATED_LETTERS = [
     ("de", "Anna runs", "Anna rennt", "Anna rennt und Entrammmmm", True),
     ("de", "Anna runs", "Anna rennt", "Anna hahahaha", True),
     ("de", "Ha!", "Ha!", "Hahahaha!", True),
+    ("de", "a ball", "ein Ball", "ein Ball-Ball-Ball-Ball", True),
+    ("de", "on 2026-11-11", "am 11-11-2026", "am 11-11-2026 um 11-12 Uhr - oder - nein", False),
     ("de", "Hahaha!", "Haha!", "Hahahaha!", False),
     ("de", "No!", "Neeein!", "Neeeeeein!", False),
     ("de", "a ship", "ein Schiff", "Schifffahrt, Teeei, Barbara, Mississippi, papperlapapp", False),
