@@ -27,9 +27,9 @@ Train = Callable[..., None]
 
 def sweep_ended(jobs: Sequence[TrainConfig], failures: Mapping[int, str]) -> None:
     """Prints the table of the runs of a sweep; `failures` has the errors of jobs by their numbers from 0."""
-    from nmt.reports.comparison_runs import differing  # imports torch
-
     if not any(job.prepare_only or job.find_rate for job in jobs):
+        from nmt.reports.comparison_runs import differing  # imports torch
+
         folders = [job.run_dir for job in jobs]
         parent = os.path.commonpath(
             [os.path.dirname(os.path.abspath(expanded(folder))) for folder in folders]

@@ -325,11 +325,10 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
             task.details["data"] = text.facts
             scored_on = f"{data.name} ({', '.join(filter(None, (config.split, name)))})"
             scored_on += f", {text.source_lang}-{text.target_lang}"
-            task.heading = _heading(task, scored_on)
         else:
             task.add_sets(sets, key)
             scored_on = f"{data.name} ({config.split}), {len(sets)} set{'s' if len(sets) > 1 else ''}"
-            task.heading = _heading(task, scored_on)
+        task.heading = _heading(task, scored_on)
         pairs = [(text.source_lang, text.target_lang) for text in sets.values()]
         task.details |= {"split": config.split} | ({} if config.set is None else {"set": config.set})
     elif not config.target_lang:

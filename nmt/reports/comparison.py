@@ -59,7 +59,7 @@ def compare_runs(
     runs.sort(key=lambda run: run.scores is None)  # the first one has scores
     texts = _texts(runs, split, set_name, notes)
     tests = _Tests(texts, key, options, trials, notes)
-    runs = [tests.with_intervals(run, runs[0]) for run in runs]
+    runs = [tests.checked(run, runs[0]) for run in runs]
     ranked = ranking(runs)
     first, best = runs[0], next((run for run in runs if run.name in ranked[:1]), None)
     compared: list[ComparedRun] = []
@@ -67,7 +67,8 @@ def compare_runs(
         for run in runs:
             comparison = tests.of(run, first)
             with_best = comparison if best is first else tests.of(run, best) if best else None
-            compared.append(replace(run, comparison=comparison, with_best=with_best))
+            intervals = tests.intervals(run, comparison or with_best)
+            compared.append(replace(run, comparison=comparison, with_best=with_best, intervals=intervals))
             bar.update(1)
     return RunComparison(compared, key, notes, ranked, tests.pair(compared, ranked))
 
@@ -112,46 +113,56 @@ class _Tests:
         notes: list[str],
     ) -> None:
         self._texts, self._key, self._trials, self._notes = texts, key, trials, notes
+        self._testable: dict[str, dict[str, Metric]] = {}
+        """Name of each run → the metrics that its translations can be tested in."""
         self._metric = cache(lambda target_lang, name: metrics_for(target_lang, options, [name])[name])
 
-    def with_intervals(self, run: ComparedRun, first: ComparedRun) -> ComparedRun:
-        """Returns a run with its intervals, and the metrics that are not comparable with the first run."""
+    def checked(self, run: ComparedRun, first: ComparedRun) -> ComparedRun:
+        """Returns a run with `unlike`, and finds the metrics that it can be tested in."""
         if run.scores is None:
             return run
-        run = replace(run, unlike=_unlike(run, first, self._notes))
         text = self._texts.get(identity(run.facts))
-        if text is None:
-            return run
-        if not run.hypotheses:
+        run = replace(run, unlike=_unlike(run, first, self._notes))
+        if text is not None and run.hypotheses:
+            self._testable[run.name] = {
+                key: metric
+                for key, metric in self._metrics(run, text).items()
+                if metric.left_out([run.hypotheses, text.references]) is None
+            }
+        elif text is not None:
             self._notes.append(
                 f"{run.name}: no intervals, {self._key}.hypotheses.txt is missing or has other lines."
             )
-            return run
-        return replace(
-            run,
-            intervals={
-                key: metric.interval(run.hypotheses, [text.references], text.sources, RESAMPLES)
-                for key, metric in self._metrics(run, text).items()
-                if metric.left_out([run.hypotheses, text.references]) is None
-            },
-        )
+        return run
 
     def of(self, run: ComparedRun, other: ComparedRun) -> Comparison | None:
         """Returns the test of the differences from another run; None if the two can't be compared."""
-        if run is other or not (run.intervals and other.intervals and run.scores and other.scores):
+        ours, theirs = (self._testable.get(one.name, {}) for one in (run, other))
+        if run is other or not (ours and theirs) or identity(run.facts) != identity(other.facts):
             return None
-        if identity(run.facts) != identity(other.facts):
-            return None
-        text, theirs = self._texts[identity(run.facts)], other.scores.signatures
+        assert run.scores and other.scores
+        signatures = run.scores.signatures, other.scores.signatures
         metrics = {
-            key: self._metric(text.target_lang, key)
-            for key in run.intervals
-            if key in other.intervals and run.scores.signatures[key] == theirs[key]
+            key: metric
+            for key, metric in ours.items()
+            if key in theirs and signatures[0][key] == signatures[1][key]
         }
         if not metrics:
             return None
+        text = self._texts[identity(run.facts)]
         texts = run.hypotheses, other.hypotheses, [text.references], metrics
         return compare(*texts, sources=text.sources, trials=self._trials)
+
+    def intervals(self, run: ComparedRun, comparison: Comparison | None) -> dict[str, float]:
+        """Returns the intervals of the scores; those of a test of the run are not computed again."""
+        tested = comparison.differences if comparison else {}
+        intervals = {key: difference.interval for key, difference in tested.items() if difference}
+        for key, metric in self._testable.get(run.name, {}).items():
+            if key not in intervals:
+                text = self._texts[identity(run.facts)]
+                sides = run.hypotheses, [text.references], text.sources
+                intervals[key] = metric.interval(*sides, RESAMPLES)
+        return intervals
 
     def pair(self, runs: Sequence[ComparedRun], ranked: Sequence[str]) -> RunPair | None:
         """Returns the first pair that can be compared: of two runs both, of more the best and the next best.

@@ -13,9 +13,10 @@ from nmt.config.storage import flat_options
 from nmt.data.corpora.text import read_lines
 from nmt.errors import UserError
 from nmt.evaluation.metrics import METRICS
-from nmt.evaluation.scores import SIGNIFICANT, Comparison, Scores
+from nmt.evaluation.scores import Comparison, Scores
 from nmt.options.overrides import written
 from nmt.reports.run import RunRecord
+from nmt.reports.summary import verdict
 
 COUNTS = {"minutes": "{:.1f}", "updates": "{:,}", "target_tokens": "{:,}", "parameters": "{:,}"}
 """Facts of the training that are columns of the table, each with its format."""
@@ -56,7 +57,7 @@ class ComparedRun:
     def differs(self, key: str) -> bool:
         """Whether a score differs significantly from that of the first run."""
         difference = self.comparison and self.comparison.differences.get(key)
-        return bool(difference and difference.p_value < SIGNIFICANT)
+        return bool(difference and verdict(key, difference))
 
     def words(self) -> str:
         """Returns the options that differ, and the outcome if the run has no scores."""
@@ -141,7 +142,7 @@ def ranking(runs: Sequence[ComparedRun]) -> list[str]:
     """
     ended = [(run, value) for run in runs if (value := criterion_value(run.record)) is not None]
     criteria = {
-        (one.config.training.criterion, one.config.training.criterion_set, identity(valid_facts(one)))
+        (one.config.training.criterion, one.config.training.criterion_set, identity(one.facts("valid")))
         for one in (run.record for run, _ in ended)
     }
     if len(criteria) != 1 or len(runs) < 2:
@@ -174,12 +175,6 @@ def identity(facts: Mapping[str, Any]) -> str:
     return json.dumps(plain(facts), sort_keys=True)
 
 
-def valid_facts(record: RunRecord) -> Mapping[str, Any]:
-    """Returns the recorded facts of the validation set."""
-    facts: Mapping[str, Any] = record.results.get("data", {}).get("valid", {})
-    return facts
-
-
 def _scored(run: ComparedRun, split: str, set_name: str | None) -> ComparedRun:
     """Returns a run with its recorded scores and translations.
 
@@ -187,7 +182,7 @@ def _scored(run: ComparedRun, split: str, set_name: str | None) -> ComparedRun:
         UserError: it has no such scores.
     """
     record = run.record
-    scores, facts = record.results.get(split), record.results.get("data", {}).get(split, {})
+    scores, facts = record.results.get(split), record.facts(split)
     try:
         if scores is not None and set_name is not None:
             scores, facts = scores.get("sets", {}).get(set_name), facts.get("sets", {}).get(set_name, {})

@@ -9,7 +9,7 @@ from nmt.evaluation.analysis.bins import WORD
 from nmt.evaluation.analysis.result import Analysis, Partition
 from nmt.evaluation.analysis.segments import EXAMPLES, Segment
 from nmt.evaluation.analysis.shown import calibration_table, rows_of, shown_signs, signs_table
-from nmt.evaluation.analysis.signs import SIGNS
+from nmt.evaluation.analysis.signs import P_VALUE, SIGNS
 from nmt.evaluation.report import Report
 from nmt.evaluation.systems import the
 from nmt.evaluation.tables import Table, metric_digits, metric_name, shown_score
@@ -169,7 +169,7 @@ def _signs(analysis: Analysis, shown: dict[int, Segment], systems: Sequence[str]
             "cells": cells, "meaning": sign.meaning, "groups": groups,
             "is_fault": analysis.signs[name].is_fault,
         })  # fmt: skip
-    return {"header": table.header, "rows": rows, "notes": table.notes, "most": EXAMPLES}
+    return {"header": table.header, "rows": rows, "notes": table.notes, "most": EXAMPLES, "level": P_VALUE}
 
 
 def _sentences(analysis: Analysis, shown: dict[int, Segment], systems: Sequence[str]) -> dict[str, Any]:

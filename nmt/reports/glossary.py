@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nmt.evaluation.analysis.signs import P_VALUE
+from nmt.evaluation.scores import SIGNIFICANT
+
 _TERMS = {
     "hypotheses": ("Hypotheses", "the translations of the system that is evaluated."),
     "references": ("References", "the translations that they are compared with, usually by people."),
@@ -21,8 +24,8 @@ _TERMS = {
     "interval": ("95% interval (±)", "the range of the scores of 95% of resampled test sets (Koehn 2004)."),
     "p": (
         "p-value",
-        "the probability of such a difference between equally good systems; significant below 0.05, and for "
-        "signs of faults below 0.001.",
+        "the probability of such a difference between equally good systems; significant below "
+        f"{SIGNIFICANT}, and for signs of faults below {P_VALUE}.",
     ),
     "sign test": (
         "Sign test",

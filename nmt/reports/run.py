@@ -95,11 +95,16 @@ class RunRecord:
         """The findings about the run: `name`, `finding`, `evidence` and `option`; empty for a sound run."""
         return self.results.get("diagnosis") or []
 
+    def facts(self, split: str) -> Mapping[str, Any]:
+        """Returns the recorded facts of the text of a split, `valid` or `test`; empty if there are none."""
+        facts: Mapping[str, Any] = self.results.get("data", {}).get(split, {})
+        return facts
+
     @property
     def validated_sentences(self) -> int | None:
         """The number of first sentences in validations during the training; None: all."""
-        limit, facts = self.config.training.validate_sentences, self.results.get("data", {}).get("valid", {})
-        return limit if 0 < limit < facts.get("sentences", limit + 1) else None
+        limit = self.config.training.validate_sentences
+        return limit if 0 < limit < self.facts("valid").get("sentences", limit + 1) else None
 
     def series(self, kind: str, key: str) -> list[tuple[int, float]]:
         """Returns a figure of the records of a kind, `train` or `valid`, as points (update, value).

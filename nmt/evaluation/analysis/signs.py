@@ -17,11 +17,11 @@ from typing import Any
 from nmt.copying.numbers import NumberComparison
 from nmt.copying.strings import find, has_letters
 from nmt.decoding.candidates import has_loop
+from nmt.evaluation.scores import SIGNIFICANT
 from nmt.languages import language_of
 
 P_VALUE = 0.001
 """Level of the sign test. It is low because every sign is tested."""
-_OPEN = 0.05  # level of a sign that more sentences might prove to be a fault
 _MARGIN = 10  # bytes added to both lengths, so that the ratio of short lines is not a sign
 _RATIO = 1.5  # a translation is short or long only if this ratio separates it from every reference
 _LEAST, _MOST = math.log(1.6), math.log(2.5)  # limits of the threshold against the source
@@ -257,7 +257,7 @@ class Count:
         return (
             not self.is_fault
             and (self.hypotheses - self.references) / self.sentences >= sign.excess
-            and self.p_value < _OPEN
+            and self.p_value < SIGNIFICANT  # more sentences might prove it
         )
 
     def against(self, other: Count) -> float:
