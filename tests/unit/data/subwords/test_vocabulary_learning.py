@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from string import ascii_lowercase
 
 import pytest
 from toy_corpus import write_pairs
@@ -20,20 +21,19 @@ from nmt.errors import UserError
 @pytest.mark.parametrize(
     ("pairs", "characters", "joint", "expected"),
     [
-        (9_999, 50, True, 2000),
-        (10_000, 50, True, 4000),
-        (25_000, 100, True, 8000),
+        (999, 50, True, 2000),
+        (1_000, 50, True, 8000),
         (99_999, 100, True, 8000),
         (100_000, 100, True, 16_000),
         (999_999, 100, True, 16_000),
         (1_000_000, 100, True, 32_000),
         (4_500_000, 500, True, 32_000),  # WMT14 English-German
-        (9_999, 50, False, 1000),
+        (999, 50, False, 1000),
         (25_000, 50, False, 4000),
         (10**7, 50, False, 16_000),
-        (5_000, 1000, True, 2000),
-        (5_000, 1001, True, 3000),  # twice the number of characters, rounded to thousands
-        (5_000, 3200, True, 7000),  # Chinese and English
+        (500, 1000, True, 2000),
+        (500, 1001, True, 3000),  # twice the number of characters, rounded to thousands
+        (500, 3200, True, 7000),  # Chinese and English
         (0, 0, True, 2000),
     ],
 )
@@ -80,12 +80,12 @@ def with_size(data: DataConfig, **tokenizer: object) -> DataConfig:
 
 
 def test_preparation_chooses_and_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = corpus(tmp_path / "a", 3000)
+    data = corpus(tmp_path / "a", 900, ascii_lowercase)
     with caplog.at_level(logging.INFO, "nmt"):
         prepared = prepare(data)
     assert (prepared.vocab_size, prepared.report["vocab_size"]) == (2000, 2000)
     assert prepared.tokenizer.source_vocab_size == 2000
-    assert "data.tokenizer.vocab_size=auto: 2000, for 3,000 cleaned training pairs" in caplog.messages
+    assert "data.tokenizer.vocab_size=auto: 2000, for 900 cleaned training pairs" in caplog.messages
     # A second run finds the data in the cache, also when it gives the number explicitly.
     caplog.clear()
     for same in (data, with_size(data, vocab_size=2000)):
@@ -102,14 +102,14 @@ def test_preparation_chooses_and_tells(tmp_path: Path, caplog: pytest.LogCapture
 
 def test_characters_that_need_more_get_more(tmp_path: Path) -> None:
     """With the 2,000 of the table, SentencePiece would fail: the text has 2,400 characters."""
-    data = corpus(tmp_path / "a", 3000, "".join(map(chr, range(0x4E00, 0x4E00 + 2400))))
+    data = corpus(tmp_path / "a", 900, "".join(map(chr, range(0x4E00, 0x4E00 + 2400))))
     assert prepare(data).vocab_size == 5000
     with pytest.raises(UserError, match="vocab_size=2000: the characters of both sides need at least"):
         prepare(with_size(data, vocab_size=2000))
 
 
 def test_one_vocabulary_a_side_has_half(tmp_path: Path) -> None:
-    data = with_size(corpus(tmp_path / "a", 3000), joint=False)
+    data = with_size(corpus(tmp_path / "a", 900, ascii_lowercase), joint=False)
     prepared = prepare(data)
     assert prepared.vocab_size == 1000
     assert (prepared.tokenizer.source_vocab_size, prepared.tokenizer.target_vocab_size) == (1000, 1000)
@@ -128,7 +128,7 @@ def test_several_corpora_count_together(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_given_pieces_keep_their_number(tmp_path: Path) -> None:
-    data = corpus(tmp_path / "a", 3000)
+    data = corpus(tmp_path / "a", 900)
     prepare(with_size(data, vocab_size=400)).tokenizer.save(tmp_path / "given")
     assert prepare(with_size(data, path=str(tmp_path / "given"))).vocab_size == 400
 
