@@ -220,7 +220,8 @@ class _Stages:
 
         def build(part: Path) -> dict[str, Any]:
             if self._existing is None:
-                train_tokenizer(self._pairs, self.tokenizer_options, part)
+                chosen = self._config.tokenizer.vocab_size == "auto"
+                train_tokenizer(self._pairs, self.tokenizer_options, part, chosen_size=chosen)
             elif self._extends:
                 extended(self._existing, self._pairs, self._new_symbols, self._config.tokenizer).save(part)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 import signal
 import sys
@@ -52,12 +53,17 @@ _FEWEST_PIECES = 400  # of a model of few letters: the special pieces, the bytes
 
 
 def train_tokenizer(
-    pairs: Callable[[], Iterator[tuple[str, str]]], config: TokenizerConfig, folder: Path
+    pairs: Callable[[], Iterator[tuple[str, str]]],
+    config: TokenizerConfig,
+    folder: Path,
+    *,
+    chosen_size: bool = False,
 ) -> Tokenizer:
     """Trains a tokenizer and writes it to a folder.
 
     The same pairs and options give the same pieces on every machine, with any number of cores. `pairs`
-    returns a new iterator over the cleaned training pairs, or over a sample of them.
+    returns a new iterator over the cleaned training pairs, or over a sample of them. `chosen_size`: the user
+    has not given the number of pieces, so nobody is warned if the text allows only fewer.
 
     Raises:
         UserError: there is no text, the vocabulary is too small for the characters, or a user symbol can't be
@@ -65,15 +71,17 @@ def train_tokenizer(
     """
     check_symbols(config.user_symbols, "data.tokenizer.user_symbols")
     sides = [_normalizer(config, "source"), _normalizer(config, "target")]
+    level = logging.INFO if chosen_size else logging.WARNING
 
     def texts(index: int) -> Iterator[str]:
         return (sides[index][0](pair[index]) for pair in pairs())
 
     if config.joint:
         both = (side[0](text) for pair in pairs() for side, text in zip(sides, pair, strict=True))
-        learnt = [_train(both, config, "both sides")] * (1 if config.rule_of_both else 2)
+        learnt = [_train(both, config, "both sides", level)] * (1 if config.rule_of_both else 2)
     else:
-        learnt = [_train(texts(0), config, "the source side"), _train(texts(1), config, "the target side")]
+        names = ("the source side", "the target side")
+        learnt = [_train(texts(index), config, name, level) for index, name in enumerate(names)]
     models = [
         model if section is None else with_normalizer(model, section)
         for model, (_, section) in zip(learnt, sides, strict=False)
@@ -146,11 +154,12 @@ def compositions() -> Iterator[tuple[str, str]]:
                 yield form, composed
 
 
-def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
+def _train(texts: Iterable[str], config: TokenizerConfig, side: str, level: int) -> bytes:
     model = train_model(texts, config, side)
     size = SentencePieceVocabulary(model).size
     if size < config.vocab_size:
-        log.warning(
+        log.log(
+            level,
             "data.tokenizer.vocab_size=%d: the text of %s allows only %d pieces. The vocabulary size is %d.",
             config.vocab_size, side, size, size,
         )  # fmt: skip

@@ -133,12 +133,15 @@ def test_given_pieces_keep_their_number(tmp_path: Path) -> None:
     assert prepare(with_size(data, path=str(tmp_path / "given"))).vocab_size == 400
 
 
-def test_less_text_than_the_table_thinks_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("given", "level"), [("auto", "INFO"), (2000, "WARNING")])
+def test_only_a_given_size_that_the_text_does_not_allow_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, given: int | str, level: str
 ) -> None:
-    prepared = prepare(corpus(tmp_path / "a", 20))
+    with caplog.at_level(logging.INFO, "nmt"):
+        prepared = prepare(with_size(corpus(tmp_path / "a", 20), vocab_size=given))
     assert prepared.vocab_size == 2000 > prepared.tokenizer.source_vocab_size
-    assert "data.tokenizer.vocab_size=2000: the text of both sides allows only" in caplog.text
+    said = "data.tokenizer.vocab_size=2000: the text of both sides allows only"
+    assert [each.levelname for each in caplog.records if each.getMessage().startswith(said)] == [level]
 
 
 @pytest.mark.parametrize("size", ["automatic", 8000.0, True, None, "8000", "", 299])
