@@ -298,9 +298,9 @@ def test_pieces_are_learnt_in_proportion_to_the_draws(
     samples: list[Pairs] = []
     real = preparation.train_tokenizer
 
-    def train(sample: Any, *rest: Any) -> Any:
+    def train(sample: Any, *rest: Any, **named: Any) -> Any:
         samples.append(list(sample()))
-        return real(sample, *rest)
+        return real(sample, *rest, **named)
 
     monkeypatch.setattr(preparation, "train_tokenizer", train)
     prepare(config, shard_pairs=SHARD)
