@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config import RECIPE_KEYS, DataConfig, Norm, Recipe, TrainConfig, TrainingConfig
+from nmt.config import RECIPE_KEYS, AugmentationConfig, DataConfig, Norm, Recipe, TrainConfig, TrainingConfig
 from nmt.config.storage import to_yaml
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
@@ -87,18 +87,18 @@ def test_high_dropout_falls_with_the_rate(pairs: int, words: list[str], final: f
 @pytest.mark.parametrize(
     ("pairs", "words", "expected"),
     [
-        (5_000, [], {"capitals": 0.02, "titles": 0.02, "typos": 0.25, "unpunctuated": 0.05}),
-        (4_999, [], {"capitals": 0.0, "titles": 0.0, "typos": 0.0, "unpunctuated": 0.0}),
-        (29_000, ["data.augmentation.titles=1"], {}),
+        (5_000, [], AugmentationConfig(capitals=0.02, titles=0.02, typos=0.25, unpunctuated=0.05)),
+        (4_999, [], AugmentationConfig()),
+        (29_000, ["data.augmentation.titles=1"], AugmentationConfig(titles=1)),
     ],
 )
 def test_a_share_of_the_sources_is_changed_if_they_are_not_few(
-    pairs: int, words: list[str], expected: dict[str, float]
+    pairs: int, words: list[str], expected: AugmentationConfig
 ) -> None:
-    choices, reasons = chosen(facts(pairs), options(*words))
-    shares = {key.rpartition(".")[2]: choices[key] for key in choices if "augmentation" in key}
-    assert shares == expected
-    assert ("typos in 25 %" in reasons[2]) == bool(expected.get("typos"))
+    config = options(*words)
+    choices, reasons = chosen(facts(pairs), config)
+    assert with_values(config, choices).data.augmentation == expected
+    assert ("typos in 25 %" in reasons[2]) == bool(expected.typos)
 
 
 def test_it_says_what_and_why() -> None:
