@@ -161,8 +161,8 @@ class TokenizerConfig(Section, key="data.tokenizer."):
     vocab_size: Any = auto_or(8000, between(300, 1_000_000), "a number of pieces, 300 or more")
     """Number of pieces, including special pieces and bytes. Lowered if the text has fewer; a warning says
     so if the number was given. `auto` chooses by the number of cleaned training pairs: 2000 below 1,000, 8000
-    below 100,000, 16000 below 1,000,000, else 32000. It takes half of that per side without `joint`, and more for
-    many characters."""
+    below 100,000, 16000 below 1,000,000, else 32000. It takes half of that per side without `joint`, and more
+    for many characters."""
     joint: bool = True
     """One vocabulary for both sides. false: one per side."""
     character_coverage: float = bounded(1.0, between(0.98, 1))
