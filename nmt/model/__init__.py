@@ -20,6 +20,7 @@ from nmt.model.seq2seq import (
     as_output,
     build_model,
     check_model,
+    check_tie,
     ignored_options,
     model_class,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "build_model",
     "build_positions",
     "check_model",
+    "check_tie",
     "ignored_options",
     "model_class",
     "put_on",

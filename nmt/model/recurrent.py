@@ -56,7 +56,7 @@ class RecurrentModel(Seq2Seq):
     `word_dropout`.
 
     Raises:
-        UserError: `model.tie=all` with two vocabularies, or an odd `model.d_model`.
+        UserError: an odd `model.d_model`.
     """
 
     @dataclass(frozen=True)
@@ -93,11 +93,6 @@ class RecurrentModel(Seq2Seq):
     def __init__(self, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> None:
         super().__init__(config)
         self.check(config)
-        if config.tie is Tie.all and source_vocab_size != target_vocab_size:
-            raise UserError(
-                f"model.tie=all: needs one vocabulary, but the source has {source_vocab_size} pieces and the "
-                f"target {target_vocab_size}. Set data.tokenizer.joint=true, or model.tie=target."
-            )
         d_model, cell = config.d_model, self.options.cell
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config import ModelConfig, typed_options
+from nmt.config import ModelConfig, Tie, typed_options
 from nmt.data.batches.batching import Batch, Longest
 from nmt.errors import UserError
 from nmt.model.backend import Backend
@@ -385,12 +385,26 @@ def ignored_options(config: ModelConfig) -> list[str]:
     ]
 
 
+def check_tie(config: ModelConfig, *, joint: bool) -> None:
+    """Checks that a model with one embedding for both sides has one vocabulary (`joint`).
+
+    Raises:
+        UserError: it has one for each side.
+    """
+    if config.tie is Tie.all and not joint and "tie" not in model_class(config).unused:
+        raise UserError(
+            "model.tie=all: both sides have one embedding, but each side has its own vocabulary. Set "
+            "model.tie=target, or learn one vocabulary with data.tokenizer.joint=true."
+        )
+
+
 def build_model(config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:
     """Builds a model with random weights.
 
     Raises:
-        UserError: the architecture is unknown, or its options contradict each other.
+        UserError: the architecture is unknown, or its options contradict each other or the vocabularies.
     """
+    check_tie(config, joint=source_vocab_size == target_vocab_size)
     # `Seq2Seq.__init__` takes other arguments; every registered subclass takes these.
     build: Callable[[ModelConfig, int, int], Seq2Seq] = model_class(config)
     return build(config, source_vocab_size, target_vocab_size)

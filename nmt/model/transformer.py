@@ -43,21 +43,12 @@ from nmt.model.weighed import AttentionWeights, weighed
 
 
 class Transformer(Seq2Seq):
-    """Encoder, decoder, embeddings and output projection; see `Seq2Seq` for the methods.
-
-    Raises:
-        UserError: `model.tie=all` with two vocabularies.
-    """
+    """Encoder, decoder, embeddings and output projection; see `Seq2Seq` for the methods."""
 
     cuts_tokens = True
 
     def __init__(self, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> None:
         super().__init__(config)
-        if config.tie is Tie.all and source_vocab_size != target_vocab_size:
-            raise UserError(
-                f"model.tie=all: needs one vocabulary, but the source has {source_vocab_size} pieces and the "
-                f"target {target_vocab_size}. Set data.tokenizer.joint=true, or model.tie=target."
-            )
         d_model = config.d_model
         # Section 3.4: one matrix for both embeddings and the softmax, by default.
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)

@@ -19,7 +19,7 @@ from nmt.config.checks import check_language
 from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.corpora.corpus import files_of
 from nmt.data.corpora.hub import with_commits
-from nmt.data.preparation.given_vocabulary import check_given_symbols
+from nmt.data.preparation.given_vocabulary import check_given_symbols, has_joint_vocabulary
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import paths_of_cleaned_pairs, write_cleaned_pairs, write_data_report
 from nmt.decoding.processors import configured_processors
@@ -27,7 +27,7 @@ from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
 from nmt.evaluation.scores import warn_of_words
 from nmt.languages import country_warning
-from nmt.model import check_model, ignored_options
+from nmt.model import check_model, check_tie, ignored_options
 from nmt.model.gpu.graphs import check_capture
 from nmt.runtime.files import require_writable
 from nmt.runtime.fp32_products import speed_up_fp32_products
@@ -335,6 +335,8 @@ def _checked_and_prepared(
     if not folder.holds_checkpoints():  # a run that began earlier keeps its names
         check_languages(config.data)
         check_given_symbols(config.data)
+        if config.start_from is None and not config.prepare_only:
+            check_tie(config.model, joint=has_joint_vocabulary(config.data))
     keys = [*validation_metrics(config), *config.evaluation.metrics]
     config = folder.with_choices(config)
     folder.check(config)

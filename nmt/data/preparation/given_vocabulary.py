@@ -56,6 +56,12 @@ def check_given_symbols(config: DataConfig) -> None:
                 )
 
 
+def has_joint_vocabulary(config: DataConfig) -> bool:
+    """Returns whether both sides have one vocabulary: that of `data.tokenizer.path`, or the one to learn."""
+    path = config.tokenizer.path
+    return config.tokenizer.joint if path is None else find_tokenizer(path).joint
+
+
 def has_many_bytes(corpora: Iterable[Iterable[tuple[str, str]]], tokenizer: Tokenizer) -> bool:
     """Returns whether a side of a corpus has more than `MOST_BYTES` bytes, and could have pieces instead."""
     shares = (max(byte_shares(pairs, tokenizer)) for pairs in corpora)

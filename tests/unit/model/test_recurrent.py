@@ -214,5 +214,3 @@ def test_mistakes() -> None:
         check_model(replace(TINY, d_model=7))
     with pytest.raises(UserError, match=r"^model\.options\.cell=rnn: must be gru or lstm\.$"):
         check_model(replace(TINY, options={"cell": "rnn"}))
-    with pytest.raises(UserError, match=r"^model\.tie=all: needs one vocabulary"):
-        build_model(TINY, 9, 10)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nmt
-from nmt.config import ModelConfig
+from nmt.config import ModelConfig, Tie
 from nmt.errors import UserError
 from nmt.model import MODELS, Seq2Seq, Transformer, build_model, check_model, model_class
 
@@ -85,3 +85,11 @@ def test_mistakes(
     for function in (check_model, lambda config: build_model(config, 9, 9)):
         with pytest.raises(UserError, match=rf"^model\.{expected}"):
             function(config(options, architecture))
+
+
+@pytest.mark.parametrize("architecture", ["transformer", "rnn_attention"])
+def test_one_embedding_for_two_vocabularies_is_the_users_mistake(architecture: str) -> None:
+    config = replace(TINY, architecture=architecture)
+    with pytest.raises(UserError, match=r"^model\.tie=all: .*data\.tokenizer\.joint=true\.$"):
+        build_model(config, 10, 12)
+    assert build_model(replace(config, tie=Tie.target), 10, 12).output_weight.shape[0] == 12

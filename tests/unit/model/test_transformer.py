@@ -17,7 +17,6 @@ from torch import Tensor
 
 from nmt.config import Activation, ModelConfig, Norm, NormKind, PositionsConfig, Tie
 from nmt.data.batches.batching import Batch
-from nmt.errors import UserError
 from nmt.model import Seq2Seq, Transformer
 from nmt.model.attention import Score
 from nmt.model.backend import Backend
@@ -412,12 +411,6 @@ def test_layers_that_start_as_the_identity_learn(norm: Norm) -> None:
     torch.testing.assert_close(hidden, model.decoder_layers[0].feed_forward_norm(embedded), atol=1e-4, rtol=0)
     (hidden * torch.randn_like(hidden)).sum().backward()
     assert all(last[name].grad.any() for name in last if name.startswith("decoder"))
-
-
-def test_one_matrix_for_two_vocabularies_is_the_users_mistake() -> None:
-    with pytest.raises(UserError, match=r"model\.tie=all: .* 10 .* 12.*data\.tokenizer\.joint=true"):
-        Transformer(TINY, 10, 12)
-    assert Transformer(replace(TINY, tie=Tie.target), 10, 12).output_weight.shape == (12, 12)
 
 
 SOURCES = [[5, 6, 7, 8], [], [9, 8, 7, 6, 5, 4, 5], [4]]

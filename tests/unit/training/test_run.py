@@ -8,17 +8,22 @@ from typing import Any, NoReturn
 
 import pytest
 import torch
+from toy_trainings import PAIRS
 
 from nmt.config import (
     DataConfig,
+    ModelConfig,
     ObjectiveConfig,
     Precision,
     SetConfig,
     SplitConfig,
+    Tie,
+    TokenizerConfig,
     TrainConfig,
     TrainingConfig,
     TrainSplitConfig,
 )
+from nmt.data.subwords.learning import train_tokenizer
 from nmt.errors import UserError
 from nmt.training import run
 from nmt.training.processes.ranks import Ranks
@@ -88,3 +93,45 @@ def test_the_cleaned_pairs_do_not_replace_a_file_of_the_data(
         refused = name != "other"
         with pytest.raises(UserError if refused else Preparing, match=message if refused else None):
             run._checked_and_prepared(options, folder, ALONE, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "change", "refused"),
+    [
+        ({"joint": False}, {}, True),
+        ({"joint": False}, {"model": ModelConfig(tie=Tie.target)}, False),
+        ({"joint": False}, {"model": ModelConfig(architecture="rnn_attention")}, True),
+        ({"joint": False}, {"prepare_only": True}, False),
+        ({"joint": True}, {}, False),
+        ({"path": "two"}, {}, True),
+        ({"path": "one", "joint": False}, {}, False),
+    ],
+)
+def test_one_embedding_for_two_vocabularies_is_refused_before_the_data_are_prepared(
+    vocabulary: dict[str, Any],
+    change: dict[str, Any],
+    refused: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They would share it without a word if they happen to have as many pieces, as those of `two` have."""
+
+    def prepare(config: DataConfig) -> NoReturn:
+        raise Preparing
+
+    monkeypatch.setattr(run, "prepare", prepare)
+    monkeypatch.chdir(tmp_path)
+    for name, joint in (("one", True), ("two", False)):
+        Path(name).mkdir()
+        learnt = train_tokenizer(
+            lambda: iter(PAIRS), TokenizerConfig(vocab_size=300, joint=joint), Path(name)
+        )
+        assert learnt.source_vocab_size == learnt.target_vocab_size
+        learnt.save(Path(name))
+    data = DataConfig(name="x", source_lang="de", target_lang="en", tokenizer=TokenizerConfig(**vocabulary))
+    config = replace(TrainConfig(run_dir=str(tmp_path / "run"), data=data), **change)
+    folder = RunFolder(tmp_path / "run")
+    message = r"^model\.tie=all: both sides have one embedding, but each side has its own vocabulary\. Set "
+    with pytest.raises(UserError if refused else Preparing, match=message if refused else None):
+        run._checked_and_prepared(run.with_choices(config, folder, 1), folder, ALONE, 0.0)
+    assert not folder.path.exists()
