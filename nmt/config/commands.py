@@ -40,6 +40,7 @@ RECIPE_KEYS = (
     "model.d_ff",
     "model.heads",
     "model.norm",
+    "model.tie",
     "model.dropout",
     "data.max_tokens",
     "data.augmentation.capitals",

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from nmt.config import RECIPE_KEYS, ModelConfig, Norm, Recipe, TrainConfig
+from nmt.config import RECIPE_KEYS, ModelConfig, Norm, Recipe, Tie, TrainConfig
 from nmt.config.disabled import is_open
 from nmt.data.preparation.prepare import Prepared
 from nmt.model import model_class
@@ -97,6 +97,7 @@ class Facts:
         pairs: training pairs.
         tokens: target tokens of an epoch.
         pieces: in the vocabulary of the target.
+        joint: whether it is that of the source, too.
         speed: operations per second of all processes together in large products.
         seconds: of the training; None: no limit.
         processes: on all machines.
@@ -105,6 +106,7 @@ class Facts:
     pairs: int
     tokens: int
     pieces: int
+    joint: bool
     speed: float
     seconds: float | None
     processes: int
@@ -129,6 +131,11 @@ def before_preparation(config: TrainConfig, folder: RunFolder) -> TrainConfig:
     return with_values(config, {"training.micro_batches": min(processes, _MOST_PROCESSES)})
 
 
+def chooses_tie(config: TrainConfig) -> bool:
+    """Returns whether `recipe=auto` chooses which embeddings are shared, by the vocabulary of a new run."""
+    return config.recipe is Recipe.auto and "model.tie" in _open(config)
+
+
 def with_recipe(config: TrainConfig, prepared: Prepared, folder: RunFolder, started: float) -> TrainConfig:
     """Returns the options with what `recipe=auto` chooses; those of a run that can be resumed are as before.
 
@@ -143,6 +150,7 @@ def with_recipe(config: TrainConfig, prepared: Prepared, folder: RunFolder, star
         pairs=prepared.train.num_pairs,
         tokens=prepared.train.num_target_tokens + prepared.train.num_pairs,
         pieces=prepared.tokenizer.target_vocab_size,
+        joint=prepared.tokenizer.joint,
         speed=speed,
         seconds=None if minutes is None else 60 * minutes - started,
         processes=processes,
@@ -193,6 +201,7 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
     choices = {
         **size.options,
         "model.norm": Norm.pre,
+        "model.tie": Tie.all if facts.joint else Tie.target,
         "model.dropout": dropout,
         "data.max_tokens": max(256, size.tokens // config.training.micro_batches),
         **augmentation,

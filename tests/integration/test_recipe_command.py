@@ -31,3 +31,15 @@ def test_own_files_are_trained_by_a_recipe(toy: Toy) -> None:
     state = json.loads((run / "checkpoints" / "update-00000016" / "state.json").read_text("utf-8"))
     (decay,) = state["progress"]["decays"]
     assert Decay(**decay).begin == 12 and decay["limit"] == "max_updates"
+
+
+def test_a_vocabulary_for_each_side_needs_no_other_option(toy: Toy) -> None:
+    words = [*toy.data(), *TINY, "data.tokenizer.joint=false", "training.max_updates=4", "run_dir=two"]
+    refused = toy.run("nmt-train", *words, "model.tie=all")
+    assert refused.returncode == 2 and b"Set model.tie=target" in refused.stderr
+    assert not (toy.folder / "two").exists()
+    toy.done("nmt-train", *words)
+    model = toy.folder / "two" / "model"
+    assert {"source.spm", "target.spm"} <= {path.name for path in model.iterdir()}
+    translated = toy.done("nmt-translate", f"model_dir={model}", text="a\nb\n").stdout
+    assert translated.count(b"\n") == 2

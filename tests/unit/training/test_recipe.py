@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nmt.config import RECIPE_KEYS, AugmentationConfig, DataConfig, Norm, Recipe, TrainConfig, TrainingConfig
+from nmt.config import (
+    RECIPE_KEYS,
+    AugmentationConfig,
+    DataConfig,
+    Norm,
+    Recipe,
+    Tie,
+    TrainConfig,
+    TrainingConfig,
+)
 from nmt.config.storage import to_yaml
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
-from nmt.training.recipe import Facts, before_preparation, chosen, with_values
+from nmt.training.recipe import Facts, before_preparation, chooses_tie, chosen, with_values
 from nmt.training.state.run_folder import RunFolder
 
 DATA = ("data=local", "data.source_lang=en", "data.target_lang=de", "data.train.path=x.tsv")
@@ -22,7 +32,7 @@ def options(*words: str) -> TrainConfig:
 
 
 def facts(pairs: int, minutes: float | None = 30, speed: float = 6e11) -> Facts:
-    return Facts(pairs, 14 * pairs, 8000, speed, minutes and 60 * minutes, 2)
+    return Facts(pairs, 14 * pairs, 8000, True, speed, minutes and 60 * minutes, 2)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +109,15 @@ def test_a_share_of_the_sources_is_changed_if_they_are_not_few(
     choices, reasons = chosen(facts(pairs), config)
     assert with_values(config, choices).data.augmentation == expected
     assert ("typos in 25 %" in reasons[2]) == bool(expected.typos)
+
+
+def test_two_vocabularies_have_an_embedding_each() -> None:
+    chosen_ties = [
+        chosen(replace(facts(29_000), joint=joint), options())[0]["model.tie"] for joint in (True, False)
+    ]
+    assert chosen_ties == [Tie.all, Tie.target]
+    assert chooses_tie(options()) and not chooses_tie(options("model.tie=all"))
+    assert not chooses_tie(options("recipe=none"))
 
 
 def test_it_says_what_and_why() -> None:
