@@ -97,6 +97,7 @@ KINDS: dict[str, tuple[Callable[[str], str], str]] = {
     "moses": (some(lambda line: moses(f"it's a well-known {line}")), "escapes or marks of Moses' tokenizer"),
     "joints": (some(lambda line: f"{line} a @-@ b"), "escapes or marks of Moses' tokenizer"),
     "tokenised": (tokenised, "100% of the full stops and commas have a space before them"),
+    "quoted cells": (some(lambda line: f'"He said ""{line}"" twice"'), "quotation marks of cells of CSV"),
     "subword-nmt": (some(subwords), "pieces of subword-nmt"),
     "sentencepiece": (some(sentencepiece), "pieces of SentencePiece"),
     "entities": (some(lambda line: f"{line} AT&amp;T"), "HTML entities"),
@@ -250,7 +251,8 @@ def test_other_kinds_of_data_name_the_side() -> None:
     "line",
     [
         "AT&T and R&D", "a & b", "x &amp y", "Größe “quoted” – it’s", "Привет, мир", "a@b.c",
-        "Ні.", "Ні! Ні!", "ALLÔ…", "SANTÉ\N{NO-BREAK SPACE}!",
+        "Ні.", "Ні! Ні!", "ALLÔ…", "SANTÉ\N{NO-BREAK SPACE}!", '"a" and "b"', '"a, b"',
+        '""', 'say """a"""',
     ],
 )  # fmt: skip
 def test_lines_without_traces(line: str) -> None:
