@@ -276,6 +276,7 @@ def _vocabulary(run: FinishedRun) -> Iterator[Finding]:
                 "data.tokenizer.character_coverage=1",
             )
     size, usual = max(pieces.vocab_size for pieces in sides), texts.recommended
+    asked = run.config.data.tokenizer.vocab_size  # the text may allow fewer, and no option changes that
     short = [
         f" A word of {pieces.lang} has {pieces.per_word:.1f} pieces."
         for pieces in sides
@@ -286,7 +287,10 @@ def _vocabulary(run: FinishedRun) -> Iterator[Finding]:
         for pieces in sides
         if pieces.median <= _RARE
     ]
-    for word, found, is_other in (("small", short, size < usual), ("large", rare, 0 < 2 * usual <= size)):
+    for word, found, is_other in (
+        ("small", short, max(size, asked) < usual),
+        ("large", rare, 0 < 2 * usual <= size),
+    ):
         if found and is_other:
             yield Finding(
                 f"{word}_vocabulary",

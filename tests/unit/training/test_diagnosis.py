@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from nmt.config import ModelConfig, ScheduleConfig, TrainConfig, TrainingConfig
+from nmt.config import (
+    DataConfig,
+    ModelConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainConfig,
+    TrainingConfig,
+)
 from nmt.evaluation.analysis.signs import Count
 from nmt.runtime.run_files import RunFiles
 from nmt.training.diagnosis import FinishedRun, diagnosis, diagnosis_text, rise_p_value
@@ -35,6 +42,7 @@ def run(
     texts: TextEvidence = TEXTS,
     flat_until: float = float("inf"),
     width: int = 512,
+    asked: int = 4000,
     **options: Any,
 ) -> FinishedRun:
     """Returns a sound run with changes; `ppl` are the last perplexities of training and validation."""
@@ -50,7 +58,8 @@ def run(
         "data": {"cleaning": {"pairs": 30_000, "dropped": cleaning or {"ratio": 9}}, "warnings": warnings},
     }
     options = {"criterion": "bleu", "max_updates": 800, **options}
-    config = TrainConfig(model=ModelConfig(d_model=width), training=TrainingConfig(**options))
+    data = DataConfig(tokenizer=TokenizerConfig(vocab_size=asked))
+    config = TrainConfig(data=data, model=ModelConfig(d_model=width), training=TrainingConfig(**options))
     return FinishedRun(RunFiles(Path("run")), config, records, results, {}, texts, flat_until)
 
 
@@ -96,6 +105,7 @@ NAMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "small, but knows all": ({"training": {"target_tokens": 60_000_000}, "ppl": (1.02, 1.03)}, []),
     "bytes": ({"texts": with_pieces(byte_share=0.2)}, ["characters"]),
     "short pieces": ({"texts": with_pieces(per_word=2.5)}, ["small_vocabulary"]),
+    "the text allows no more pieces": ({"texts": with_pieces(per_word=2.5), "asked": 8000}, []),
     "given pieces": ({"texts": replace(with_pieces(median=1.0, vocab_size=32_000), recommended=0)}, []),
     "recommended pieces": ({"texts": with_pieces(per_word=2.5, vocab_size=8000)}, []),
     "rare pieces": ({"texts": with_pieces(median=1.0, vocab_size=32_000)}, ["large_vocabulary"]),
