@@ -112,6 +112,7 @@ def test_zstd_with_frames_to_be_skipped(tmp_path: Path, number: int, name: str) 
     ("content", "message"),
     [
         (b"a\nb\xff\n", r"a.en:2: not valid UTF-8 \(byte 0xff\)"),
+        (b"PK\3\4\x14\0\xff\n", "a.en: is an archive or a document, not text. Save its text as UTF-8"),
         ("Grüße\n".encode("latin-1"), r"a.en:1: .*byte 0xfc.*iconv"),
         ("a\nb\n".encode("utf-16")[:-1], r"a.en:2: not valid UTF-16"),
         ("a\n".encode("utf-16") + b"\0", r"a.en:2: not valid UTF-16"),
