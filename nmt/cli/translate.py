@@ -43,6 +43,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -185,7 +186,14 @@ def translation_of_requests(
         texts = [request.text for request in requests]
         if markup and not translator.has_placeholders:
             return translated_without_tags(translate_lines, texts, aligned=can_align(translator))
-        return translate_lines(texts, alignments)
+        translations = translate_lines(texts, alignments)
+        if not any(request.tags for request in requests):
+            return translations
+        known = translator.tokenizer.source_symbols
+        return [
+            replace(translation, unknown_tags=tuple(tag for tag in request.tags if tag not in known))
+            for request, translation in zip(requests, translations, strict=True)
+        ]
 
     return translate_all
 

@@ -67,6 +67,7 @@ class Translation:
         too_long: number of its sentences that were divided at commas because they are too long for the model.
         numbers: the numbers of the line that its best translation lacks or changes.
         lost: the numbers of sentences of the line and of its best translation, if that has fewer.
+        unknown_tags: the tags that were asked for, but that the model does not have.
     """
 
     hypotheses: tuple[ScoredText, ...]
@@ -83,6 +84,7 @@ class Translation:
     too_long: int = 0
     lost: tuple[int, int] | None = None
     numbers: tuple[str, ...] = ()
+    unknown_tags: tuple[str, ...] = ()
 
 
 BLANK = Translation((ScoredText("", 0.0),))
@@ -112,7 +114,10 @@ _SHOWN = 10  # lines that the log names
 
 def problems(translation: Translation, number: int) -> list[str]:
     """Returns messages about line `number`: a cut source, lost sentences, unmet constraints and others."""
-    messages = []
+    messages = [
+        f'line {number}: the model has no tag "{tag}". It has read it as text'
+        for tag in translation.unknown_tags
+    ]
     if translation.too_long:
         sentences = "a sentence" if translation.too_long == 1 else f"{translation.too_long:,} sentences"
         messages.append(

@@ -33,7 +33,7 @@ class Request:
     Attributes:
         prefix: the beginning of its translation; may be empty.
         others: what the format copies to the output.
-        added_words: number of words before the text that the format has added.
+        tags: words before the text that the format has added: the member `tag`.
         error: the reason why the line can't be translated; `text` is then empty. None: it can.
     """
 
@@ -41,7 +41,7 @@ class Request:
     prefix: str = ""
     constraints: Sequence[str] = ()
     others: Mapping[str, Any] = field(default_factory=dict)
-    added_words: int = 0
+    tags: Sequence[str] = ()
     error: str | None = None
 
 
@@ -279,7 +279,7 @@ class JsonLines(Format):
         if constraints and self.config.backend == "ctranslate2":
             return Request("", error=f"line {number}: backend=ctranslate2 can't have constraints")
         text = f"{tag} {text}" if tag else text
-        return Request(text, prefix, constraints, members, added_words=len(tag.split()))
+        return Request(text, prefix, constraints, members, tags=tuple(tag.split()))
 
     def write(self, request: Request, translation: Translation, number: int) -> bytes:
         """See `Format.write`."""
@@ -391,5 +391,5 @@ def _refuse(name: str) -> None:
 
 def without_added_words(alignment: Alignment, request: Request) -> Alignment:
     """Returns the links of the words that were in the text of the input."""
-    added = request.added_words
+    added = len(request.tags)
     return tuple((source - added, target) for source, target in alignment if source >= added)

@@ -46,6 +46,7 @@ class Shout:
     too_long: int = 0
     lost: tuple[int, int] | None = None
     numbers: tuple[str, ...] = ()
+    unknown_tags: tuple[str, ...] = ()
 
 
 class Weights(list[list[float]]):

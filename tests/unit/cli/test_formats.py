@@ -74,7 +74,7 @@ def test_lines(options: dict[str, Any], translation: Shout, written: str) -> Non
         ('{"text": "Grüße"}', Request("Grüße")),
         (
             '{"text": "a", "prefix": "b", "tag": "<2de>", "id": 7}',
-            Request("<2de> a", "b", (), {"id": 7}, added_words=1),
+            Request("<2de> a", "b", (), {"id": 7}, tags=("<2de>",)),
         ),
         ('{"text": "", "tag": ""}', Request("")),
         (
@@ -388,3 +388,17 @@ def test_alignments_are_of_the_words_without_the_tag() -> None:
     translation = Translation((ScoredText("B A x", -1.0, alignment=((2, 0), (1, 1), (0, 2))),))
     assert json.loads(form.write(request, translation, 1))["alignment"] == [[1, 0], [0, 1]]
     assert command.formatted_alignments(translation, config(), request) == b"1-0 0-1\n"
+
+
+@pytest.mark.parametrize(("tag", "problem"), [("<2de>", []), ("<2dx>", ["<2dx>"])])
+def test_a_tag_that_the_model_lacks_is_a_problem(tag: str, problem: list[str]) -> None:
+    model: Any = SimpleNamespace(
+        has_placeholders=True,
+        tokenizer=SimpleNamespace(source_symbols={"<2de>": 4}),
+        translate=lambda lines, **_: [Translation((ScoredText(line.upper(), -1.0),)) for line in lines],
+    )
+    form = JsonLines(config(format="jsonl"))
+    request = form.read(json.dumps({"text": "a", "tag": tag}), 1)
+    [translation] = command.translation_of_requests(model, None, alignments=False)([request])
+    messages = [f'line 7: the model has no tag "{name}". It has read it as text' for name in problem]
+    assert json.loads(form.write(request, translation, 7)).get("problems", []) == messages

@@ -124,7 +124,7 @@ def test_a_copy_in_plain_lines_and_json() -> None:
     config = TranslateConfig("m", scores=True, alignments="a", decoding=DecodingConfig())
     [copy] = translator(Aligning()).translate(["<2de> 102 %"], alignments=True)
     assert Lines(config).write(Request("<2de> 102 %"), copy, 1) == b"0.0000\t102 %\n"
-    written = JsonLines(config).write(Request("<2de> 102 %", others={"id": 7}, added_words=1), copy, 1)
+    written = JsonLines(config).write(Request("<2de> 102 %", others={"id": 7}, tags=("<2de>",)), copy, 1)
     assert json.loads(written) == {
         "id": 7,
         "translation": "102 %",
