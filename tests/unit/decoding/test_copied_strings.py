@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,11 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_corpus import learnt
-from toys import CopyModel, CopyState, pairs_of, translator_of
+from toys import CopyModel, CopyState, pairs_of, tokenizer_with, translator_of
 
 from nmt.config import DecodingConfig
 from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS
-from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.decoding.translation import BLANK, Translation, problems
 from nmt.decoding.translator import Translator
@@ -23,10 +22,7 @@ LINE = "see https://a.b/c?d=1, or <b>words</b> of {name} (%s) at me@x.yz"
 STRINGS = ["https://a.b/c?d=1", "<b>", "</b>", "{name}", "%s", "me@x.yz"]
 
 
-@cache
-def tokenizer() -> Tokenizer:
-    pairs = [(f"some words of {i} to see, or learn at me", f"and (the) others. {i}") for i in range(80)]
-    return learnt(pairs, vocab_size=420, user_symbols=["<2de>", *PLACEHOLDERS])
+tokenizer = partial(tokenizer_with, "<2de>")
 
 
 def translator(model: CopyModel | None = None, **options: Any) -> Translator:

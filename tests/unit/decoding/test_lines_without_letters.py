@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_corpus import learnt
-from toys import CopyModel, translator_of
+from toys import CopyModel, tokenizer_with, translator_of
 
 from nmt.config import DecodingConfig, TranslateConfig
-from nmt.copying.strings import PLACEHOLDERS
-from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.translation import BLANK, ScoredText, Translation
 from nmt.decoding.translator import Translator
 from nmt.documents.rows import JsonLines, Lines, Request
@@ -35,11 +32,7 @@ def listed(text: str) -> list[str]:
     return [line.encode("latin-1", "backslashreplace").decode("unicode_escape") for line in lines]
 
 
-@cache
-def tokenizer(placeholders: bool = True) -> Tokenizer:
-    pairs = [(f"some words of {i} to see, or learn at me", f"and (the) others. {i}") for i in range(80)]
-    symbols = ["<2de>", *(PLACEHOLDERS if placeholders else ())]
-    return learnt(pairs, vocab_size=420, user_symbols=symbols)
+tokenizer = partial(tokenizer_with, "<2de>")
 
 
 def translator(model: CopyModel | None = None, placeholders: bool = True, **options: Any) -> Translator:

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import cache
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_corpus import learnt
-from toys import CPU, CopyModel, CopyState
+from toys import CPU, CopyModel, CopyState, tokenizer_with
 
 from nmt.config import DecodingConfig, Numbers
 from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS, Next, find, mask, mask_texts, restore
-from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translation import Translation, log_numbers, log_problems, problems
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 
-
-@cache
-def tokenizer(placeholders: bool = True) -> Tokenizer:
-    pairs = [(f"some words of {i} to see, or learn at me", f"and (the) others. {i}") for i in range(80)]
-    symbols = ["<2zh>", *(PLACEHOLDERS if placeholders else ())]
-    return learnt(pairs, vocab_size=420, user_symbols=symbols)
+tokenizer = partial(tokenizer_with, "<2zh>")
 
 
 class Fives(CopyModel):

@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from toy_corpus import learnt
 
 from nmt.config import DecodingConfig
+from nmt.copying.strings import PLACEHOLDERS
 from nmt.data.batches.batching import Batch
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 from nmt.decoding.pairs import PairReader
 from nmt.decoding.torch_searcher import TorchSearcher
@@ -28,6 +32,13 @@ def translator_of(
     """Returns a translator with a searcher of PyTorch on the CPU."""
     searcher = TorchSearcher(models, tokenizer, config, device=CPU, **others)
     return Translator(searcher, tokenizer, utility=utility)
+
+
+@cache
+def tokenizer_with(symbol: str, placeholders: bool = True) -> Tokenizer:
+    """Returns a small tokenizer with a user symbol and, if wanted, the placeholders."""
+    pairs = [(f"some words of {i} to see, or learn at me", f"and (the) others. {i}") for i in range(80)]
+    return learnt(pairs, vocab_size=420, user_symbols=[symbol, *(PLACEHOLDERS if placeholders else ())])
 
 
 def pairs_of(translator: Translator) -> PairReader:
