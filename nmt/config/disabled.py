@@ -21,7 +21,7 @@ def is_open(config: Any, key: str) -> bool:
     return not any(f"{key}.".startswith(f"{given}.") for given in config.recipe_keeps)
 
 
-def _chooses(config: Any, key: str) -> bool:
+def chooses(config: Any, key: str) -> bool:
     """Returns whether `recipe=auto` will choose an option."""
     return config.recipe.value == "auto" and is_open(config, key)
 
@@ -29,7 +29,7 @@ def _chooses(config: Any, key: str) -> bool:
 def _schedule(config: Any) -> str:
     """Returns the name of the schedule, which `recipe=auto` may choose later."""
     key = "training.schedule.name"
-    return "wsd" if _chooses(config, key) else str(config.training.schedule.name)
+    return "wsd" if chooses(config, key) else str(config.training.schedule.name)
 
 
 def _measures(config: Any) -> set[str]:
@@ -223,7 +223,7 @@ UNUSED_IN_TRAINING = (
     Disabled(
         "training.consistency_from",
         lambda config: (
-            not (config.training.simcut or config.training.rdrop or _chooses(config, "training.rdrop"))
+            not (config.training.simcut or config.training.rdrop or chooses(config, "training.rdrop"))
         ),
         "has no effect without training.rdrop or training.simcut.",
     ),

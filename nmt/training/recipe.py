@@ -131,11 +131,6 @@ def before_preparation(config: TrainConfig, folder: RunFolder) -> TrainConfig:
     return with_values(config, {"training.micro_batches": min(processes, _MOST_PROCESSES)})
 
 
-def chooses_tie(config: TrainConfig) -> bool:
-    """Returns whether `recipe=auto` chooses which embeddings are shared, by the vocabulary of a new run."""
-    return config.recipe is Recipe.auto and "model.tie" in _open(config)
-
-
 def with_recipe(config: TrainConfig, prepared: Prepared, folder: RunFolder, started: float) -> TrainConfig:
     """Returns the options with what `recipe=auto` chooses; those of a run that can be resumed are as before.
 

@@ -16,6 +16,7 @@ import torch
 
 from nmt.config import DataConfig, Extension, Precision, Recipe, TrainConfig
 from nmt.config.checks import check_language
+from nmt.config.disabled import chooses
 from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.corpora.corpus import files_of
 from nmt.data.corpora.hub import with_commits
@@ -59,7 +60,7 @@ from nmt.training.processes.requirements import require_threads
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
 from nmt.training.rate_finder import find_rate
-from nmt.training.recipe import before_preparation, chooses_tie, with_recipe
+from nmt.training.recipe import before_preparation, with_recipe
 from nmt.training.stages.plan import reports_in_words, run_stages, with_stages
 from nmt.training.stages.translating import help_to_translate
 from nmt.training.state.recovery import rewind_target
@@ -335,7 +336,7 @@ def _checked_and_prepared(
     if not folder.holds_checkpoints():  # a run that began earlier keeps its names
         check_languages(config.data)
         check_given_symbols(config.data)
-        if not (config.start_from or config.prepare_only or chooses_tie(config)):
+        if not (config.start_from or config.prepare_only or chooses(config, "model.tie")):
             check_tie(config.model, joint=has_joint_vocabulary(config.data))
     keys = [*validation_metrics(config), *config.evaluation.metrics]
     config = folder.with_choices(config)

@@ -17,10 +17,11 @@ from nmt.config import (
     TrainConfig,
     TrainingConfig,
 )
+from nmt.config.disabled import chooses
 from nmt.config.storage import to_yaml
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
-from nmt.training.recipe import Facts, before_preparation, chooses_tie, chosen, with_values
+from nmt.training.recipe import Facts, before_preparation, chosen, with_values
 from nmt.training.state.run_folder import RunFolder
 
 DATA = ("data=local", "data.source_lang=en", "data.target_lang=de", "data.train.path=x.tsv")
@@ -116,8 +117,8 @@ def test_two_vocabularies_have_an_embedding_each() -> None:
         chosen(replace(facts(29_000), joint=joint), options())[0]["model.tie"] for joint in (True, False)
     ]
     assert chosen_ties == [Tie.all, Tie.target]
-    assert chooses_tie(options()) and not chooses_tie(options("model.tie=all"))
-    assert not chooses_tie(options("recipe=none"))
+    assert chooses(options(), "model.tie") and not chooses(options("model.tie=all"), "model.tie")
+    assert not chooses(options("recipe=none"), "model.tie")
 
 
 def test_it_says_what_and_why() -> None:
