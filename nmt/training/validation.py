@@ -35,7 +35,7 @@ from nmt.evaluation.metrics import Metric, ScoringStopped, metrics_for
 from nmt.evaluation.scores import mean_score, score_of, warn_of_left_out
 from nmt.model import Seq2Seq
 from nmt.training.figures.validated import Criterion, Figures, Validation, validation_metrics
-from nmt.training.processes.ranks import Ranks
+from nmt.training.processes.ranks import Ranks, in_turn
 from nmt.training.update.objective import build_objective
 
 K = TypeVar("K")
@@ -177,9 +177,8 @@ class Validator:
             raise ValidationStopped
         totals = {name: torch.zeros(2, dtype=torch.float64) for name in self._sets}
         tokens = dict.fromkeys(self._sets, 0)
-        for number, (name, batch) in enumerate(self._batches):
-            share = shares[number % ranks.world][number // ranks.world]
-            totals[name] += torch.tensor(share, dtype=torch.float64)
+        for (name, batch), part in zip(self._batches, in_turn(shares), strict=True):
+            totals[name] += torch.tensor(part, dtype=torch.float64)
             tokens[name] += batch.num_target_tokens
         means = {name: (total / tokens[name]).tolist() for name, total in totals.items()}
         return {name: (loss, nll) for name, (loss, nll) in means.items()}
@@ -327,4 +326,4 @@ def shared_scores(
             raise UserError(problem)
     if None in shares:
         raise ValidationStopped
-    return {key: shares[number % ranks.world][number // ranks.world] for number, key in enumerate(keys)}
+    return dict(zip(keys, in_turn(shares), strict=True))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -37,6 +37,8 @@ _PART = 1 << 22  # characters; the store refuses values over 8 MiB
 
 _rendezvous: Callable[..., Any] = rendezvous
 _TCPStore: Callable[..., Store] = dist.TCPStore  # type: ignore[attr-defined]  # a public class
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,12 @@ def _read(store: Store, key: str, readers: int) -> Any:
         for name in (key, *parts, f"{key}/readers"):
             store.delete_key(name)
     return value
+
+
+def in_turn(shares: Sequence[Sequence[T]]) -> Iterator[T]:
+    """Yields the results of jobs in their order, if each rank has computed `jobs[rank::world]`."""
+    for number in range(sum(map(len, shares))):
+        yield shares[number % len(shares)][number // len(shares)]
 
 
 def connected_store(rank: int, world: int, seconds: float = _JOIN_SECONDS) -> Store:

@@ -13,7 +13,7 @@ from nmt.decoding.facts import TextFacts
 from nmt.decoding.pairs import PairReader
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
-from nmt.training.processes.ranks import Ranks
+from nmt.training.processes.ranks import Ranks, in_turn
 from nmt.training.validation import SharedSearcher
 
 Scored = list[tuple[str, float]]
@@ -110,8 +110,7 @@ class _Models:
         rank, world = self._ranks.rank, self._ranks.world
         assert self._reader is not None
         own = [one.log_prob / len(one.token_log_probs) for one in self._reader.score(pairs[rank::world])]
-        shares = self._ranks.exchange(own)
-        return [shares[number % world][number // world] for number in range(len(pairs))]
+        return list(in_turn(self._ranks.exchange(own)))
 
 
 def _models_of(bundles: Sequence[Bundle]) -> list[Any]:
