@@ -345,6 +345,9 @@ class DataConfig(Section, key="data."):
     concatenate: float = bounded(0.0, between(0, 1))
     """Fraction of the training pairs that are appended to another pair of their corpus, at random in each
     epoch, while the result has at most `cleaning.max_pieces` pieces. It teaches longer sentences."""
+    reversed: float = bounded(0.0, between(0, 1))
+    """Fraction of the training pairs that are learnt in the other direction, drawn again in each epoch. It
+    helps if there are few pairs (Ding et al. 2021). Needs `tokenizer.joint`; pairs with a tag remain."""
     placeholders: bool = False
     """Replace URLs, e-mail addresses, tags and variables by placeholders in training, so that they are
     unchanged in translations. Placeholders are also inserted into a part of the other pairs, at random in

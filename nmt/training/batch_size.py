@@ -185,17 +185,21 @@ def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
     is quadratic in their lengths. The last one has the most sentences.
 
     Of the pairs in `store` only the lengths are used. Augmentation, sampling, concatenation and placeholders
-    make sentences longer than they are there. Augmentation may also leave a sentence of one piece.
+    make sentences longer than they are there. Augmentation may also leave a sentence of one piece. Each side
+    of a reversed pair is a sentence of the other side.
     """
     target_budget, source_budget = budgets(data)
     augments = data.augmentation.is_on
-    grows = augments or data.sampling.alpha > 0.0 or data.concatenate > 0.0 or data.placeholders
+    changes = data.sampling.alpha, data.concatenate, data.reversed
+    grows = augments or max(changes) > 0.0 or data.placeholders
     grown = most_pieces(data) if grows else 0
     sides = [
         _Lengths.of(source_budget, (source for source, _ in store.sides()), grown),
         _Lengths.of(target_budget, (target for _, target in store.sides()), grown),
     ]
-    sides = [replace(side, shortest=2) for side in sides] if augments else sides
+    if augments or data.reversed:
+        shortest = 2 if augments else min(side.shortest for side in sides)
+        sides = [replace(side, shortest=shortest) for side in sides]
     most = min(side.budget // side.shortest for side in sides)
     fewest = sorted({min(most, -(-side.budget // side.longest)) for side in sides})
     batches = [Batch.of_sides(*(side.filled(count, 1) for side in sides)) for count in fewest]

@@ -18,6 +18,7 @@ from nmt.config import DataConfig, Extension, Precision, Recipe, TrainConfig
 from nmt.config.checks import check_language
 from nmt.config.disabled import chooses
 from nmt.config.storage import from_yaml, to_yaml
+from nmt.data.batches.blocks import check_reversed
 from nmt.data.corpora.corpus import files_of
 from nmt.data.corpora.hub import with_commits
 from nmt.data.preparation.given_vocabulary import check_given_symbols, has_joint_vocabulary
@@ -336,8 +337,11 @@ def _checked_and_prepared(
     if not folder.holds_checkpoints():  # a run that began earlier keeps its names
         check_languages(config.data)
         check_given_symbols(config.data)
-        if not (config.start_from or config.prepare_only or chooses(config, "model.tie")):
-            check_tie(config.model, joint=has_joint_vocabulary(config.data))
+        if not (config.start_from or config.prepare_only):
+            joint = has_joint_vocabulary(config.data)
+            check_reversed(config.data, joint=joint)
+            if not chooses(config, "model.tie"):
+                check_tie(config.model, joint=joint)
     keys = [*validation_metrics(config), *config.evaluation.metrics]
     config = folder.with_choices(config)
     folder.check(config)

@@ -1,4 +1,4 @@
-"""Blocks of pairs: parts of an epoch, augmented, sampled, concatenated and packed at once.
+"""Blocks of pairs: parts of an epoch, augmented, sampled, concatenated, reversed and packed at once.
 
 A block depends only on its place. Pairs are concatenated as in Varis & Bojar 2021, section 5.
 
@@ -21,14 +21,14 @@ from nmt.data.shuffle import Shuffle
 from nmt.data.store import Store
 from nmt.data.subwords.segmentation import Sampler
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.data.subwords.vocabulary import NUM_SPECIAL, Vocabulary
+from nmt.data.subwords.vocabulary import BOS_ID, NUM_SPECIAL, Vocabulary
 from nmt.errors import UserError
 from nmt.runtime.arrays import Array, Side, offsets_of
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log
 
 # Streams of random numbers at a place; corpora.mixture uses 0 and 4.
-_BATCHES, _SOURCE, _TARGET, _CHAINS, _INSERTED, _STEPS, _AUGMENTED = 1, 2, 3, 5, 6, 7, 8
+_BATCHES, _SOURCE, _TARGET, _CHAINS, _INSERTED, _STEPS, _AUGMENTED, _REVERSED = 1, 2, 3, 5, 6, 7, 8, 9
 _LEXICON_SEED = 1  # of the pairs in which the lexicon of the inserter is counted
 
 
@@ -67,7 +67,7 @@ class Plan:
     """Makes the blocks of any epoch. It can be pickled for other processes, which map the store again.
 
     Raises:
-        UserError: no pair fits into a batch.
+        UserError: no pair fits into a batch, or pairs are to be reversed between two vocabularies.
     """
 
     def __init__(self, store: Store, data: DataConfig, seed: int, tokenizer: Tokenizer) -> None:
@@ -81,9 +81,11 @@ class Plan:
         self._augmenter = Augmenter(tokenizer, data) if data.augmentation.is_on else None
         self._samplers = _samplers(tokenizer, data.sampling.alpha) if data.sampling.alpha > 0.0 else None
         self._mixture = Mixture.of(store.sizes, data)
-        self._concatenate = data.concatenate
+        self._concatenate, self._reverse = data.concatenate, data.reversed
+        self._symbols = [*tokenizer.source_symbols.values()]
         self._inserter = inserter_of(tokenizer, store) if data.placeholders else None
         self._tags = _tag_ids(tokenizer, data) if data.concatenate or data.placeholders else None
+        check_reversed(data, joint=tokenizer.joint)
         longer = store.count_longer(self._max_source - 1, self._max_target - 1)
         if longer == store.num_pairs:
             raise UserError(
@@ -116,22 +118,31 @@ class Plan:
         stop = min(start + self._block_pairs, self._mixture.num_draws(epoch))
         drawn = self._mixture.rows(self._seed, epoch, start, stop)
         source, target = self._store.take(drawn)
+        backward = np.zeros(len(drawn), np.bool_)
+        if self._reverse:
+            random = np.random.Generator(np.random.SFC64(mix(self._seed, _REVERSED, epoch, block)))
+            has_tag = np.isin(source.ids[source.offsets[:-1]], self._symbols)
+            backward = (random.random(len(drawn)) < self._reverse) & ~has_tag
         if self._augmenter is not None:
             corpora, seed = self._mixture.corpora_of(drawn), mix(self._seed, _AUGMENTED, epoch, block)
             new = self._augmenter.augmented(source, target, corpora, seed)
-            source, target = self._fitting((source, target), new)
+            source, target = self._fitting((source, target), new, ~backward)
         if self._samplers is not None:
             new_source = self._samplers[0].resegment(source, mix(self._seed, _SOURCE, epoch, block))
             new_target = self._samplers[1].resegment(target, mix(self._seed, _TARGET, epoch, block))
-            source, target = self._fitting((source, target), (new_source, new_target))
+            source, target = self._fitting(
+                (source, target), (new_source, new_target), np.ones(len(drawn), np.bool_)
+            )
         rows = Side(drawn, np.arange(len(drawn) + 1))
         if self._inserter is not None:
             source, target = self._inserted(self._inserter, drawn, source, target, epoch, block)
         if self._concatenate:
-            rows, source, target = self._concatenated(rows, source, target, epoch, block)
+            rows, source, target, backward = self._concatenated(rows, source, target, backward, epoch, block)
         if self._inserter is not None:
             steps = drawn_steps(len(source), mix(self._seed, _STEPS, epoch, block))
             source, target = (renumbered(side, self._inserter.first, steps) for side in (source, target))
+        if self._reverse:
+            source, target = exchanged(source, target, backward, self._limits)
         lengths = source.lengths(), target.lengths()
         fits = np.flatnonzero((lengths[0] < self._max_source) & (lengths[1] < self._max_target))
         packed = pack(*lengths, fits, self._max_target, self._max_source)
@@ -151,15 +162,16 @@ class Plan:
         return inserter.insert(source, target, tagged, self._limits, seed)
 
     def _concatenated(
-        self, rows: Side, source: Side, target: Side, epoch: int, block: int
-    ) -> tuple[Side, Side, Side]:
+        self, rows: Side, source: Side, target: Side, backward: Array, epoch: int, block: int
+    ) -> tuple[Side, Side, Side, Array]:
+        """Pairs that will be reversed are concatenated with each other alone."""
         assert self._tags is not None
         corpora = self._mixture.corpora_of(rows.flat())
         tagged = begins_with(source, self._tags[corpora])
         members = chains(
             source.lengths(),
             target.lengths(),
-            corpora,
+            2 * corpora + backward,
             tagged,
             fraction=self._concatenate,
             limits=self._limits,
@@ -172,14 +184,18 @@ class Plan:
             concatenated(rows, members),
             concatenated(source, members, tagged),
             concatenated(target, members),
+            backward[members.ids[members.offsets[:-1]]],
         )
 
-    def _fitting(self, old: tuple[Side, Side], new: tuple[Side, Side]) -> tuple[Side, Side]:
-        """Returns the new pairs; a pair that exceeds a limit or has an empty side there is the old one."""
-        fits = np.ones(len(old[0]), np.bool_)
+    def _fitting(self, old: tuple[Side, Side], new: tuple[Side, Side], wanted: Array) -> tuple[Side, Side]:
+        """Returns the new pairs where `wanted`, (n,) bool, and no limit is exceeded and no side is empty.
+
+        The other pairs are the old ones.
+        """
+        fits = wanted
         for side, limit in zip(new, self._limits, strict=True):
             sizes = side.lengths()
-            fits &= (sizes > 0) & (sizes <= limit)
+            fits = fits & (sizes > 0) & (sizes <= limit)
         rows = np.arange(len(fits)) + np.where(fits, len(fits), 0)
         source, target = (Side.concatenated(sides).take(rows) for sides in zip(old, new, strict=True))
         return source, target
@@ -191,6 +207,19 @@ def missing_place_message(epoch: int, block: int, batch: int = 0) -> str:
         f"the checkpoint is damaged: the data have no epoch {epoch}, block {block}, batch {batch} (counted "
         "from 0). Remove its folder to use the previous checkpoint."
     )
+
+
+def check_reversed(data: DataConfig, *, joint: bool) -> None:
+    """Checks that pairs to reverse have one vocabulary for both sides (`joint`).
+
+    Raises:
+        UserError: they have one for each side.
+    """
+    if data.reversed and not joint:
+        raise UserError(
+            f"data.reversed={data.reversed}: each side has its own vocabulary, so no pair can be reversed. "
+            "Set data.reversed=0, or learn one vocabulary with data.tokenizer.joint=true."
+        )
 
 
 def _tag_ids(tokenizer: Tokenizer, data: DataConfig) -> Array:
@@ -324,6 +353,24 @@ def begins_with(side: Side, ids: Array) -> Array:
     nonempty = np.flatnonzero(side.lengths())
     begins[nonempty] = side.ids[side.offsets[nonempty]] == ids[nonempty]
     return begins
+
+
+def exchanged(source: Side, target: Side, chosen: Array, limits: tuple[int, int]) -> tuple[Side, Side]:
+    """Exchanges the sides of some of n pairs. BOS, which no other source has, begins their new sources.
+
+    Args:
+        source: the n sources.
+        target: the n targets.
+        chosen: (n,) bool, the pairs to reverse. One that would exceed a limit remains.
+        limits: largest number of pieces of a source and target.
+    """
+    count, lengths = len(source), (target.lengths() + 1, source.lengths())
+    fits = chosen & (lengths[0] <= limits[0]) & (lengths[1] <= limits[1])
+    rows = np.arange(count) + np.where(fits, count, 0)
+    begun = np.insert(target.flat(), target.offsets[:-1] - target.offsets[0], BOS_ID)
+    sides = (source, Side(begun, offsets_of(lengths[0]))), (target, source)
+    new_source, new_target = (Side.concatenated(old_and_new).take(rows) for old_and_new in sides)
+    return new_source, new_target
 
 
 def steps_in_chains(counts: Array, members: Side) -> Array:

@@ -100,6 +100,7 @@ def test_longest_and_most(
         ({}, 8),
         ({"concatenate": 0.5}, 21),
         ({"placeholders": True}, 21),
+        ({"reversed": 0.5}, 21),
         ({"augmentation": AugmentationConfig(capitals=0.1)}, 21),
     ],
 )

@@ -96,21 +96,23 @@ def test_the_cleaned_pairs_do_not_replace_a_file_of_the_data(
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "change", "refused"),
+    ("vocabulary", "share", "change", "refused"),
     [
-        ({"joint": False}, {}, True),
-        ({"joint": False}, {"model": ModelConfig(tie=Tie.target)}, False),
-        ({"joint": False}, {"model": ModelConfig(architecture="rnn_attention")}, True),
-        ({"joint": False}, {"prepare_only": True}, False),
-        ({"joint": True}, {}, False),
-        ({"path": "two"}, {}, True),
-        ({"path": "one", "joint": False}, {}, False),
+        ({"joint": False}, 0.0, {}, "tie"),
+        ({"joint": False}, 0.0, {"model": ModelConfig(tie=Tie.target)}, None),
+        ({"joint": False}, 0.5, {"model": ModelConfig(tie=Tie.target)}, "reversed"),
+        ({"joint": False}, 0.0, {"model": ModelConfig(architecture="rnn_attention")}, "tie"),
+        ({"joint": False}, 0.5, {"prepare_only": True}, None),
+        ({"joint": True}, 0.5, {}, None),
+        ({"path": "two"}, 0.0, {}, "tie"),
+        ({"path": "one", "joint": False}, 0.5, {}, None),
     ],
 )
-def test_one_embedding_for_two_vocabularies_is_refused_before_the_data_are_prepared(
+def test_what_needs_one_vocabulary_is_refused_before_the_data_are_prepared(
     vocabulary: dict[str, Any],
+    share: float,
     change: dict[str, Any],
-    refused: bool,
+    refused: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -128,10 +130,19 @@ def test_one_embedding_for_two_vocabularies_is_refused_before_the_data_are_prepa
         )
         assert learnt.source_vocab_size == learnt.target_vocab_size
         learnt.save(Path(name))
-    data = DataConfig(name="x", source_lang="de", target_lang="en", tokenizer=TokenizerConfig(**vocabulary))
+    data = DataConfig(
+        name="x",
+        source_lang="de",
+        target_lang="en",
+        reversed=share,
+        tokenizer=TokenizerConfig(**vocabulary),
+    )
     config = replace(TrainConfig(run_dir=str(tmp_path / "run"), data=data), **change)
     folder = RunFolder(tmp_path / "run")
-    message = r"^model\.tie=all: both sides have one embedding, but each side has its own vocabulary\. Set "
-    with pytest.raises(UserError if refused else Preparing, match=message if refused else None):
+    messages = {
+        "tie": r"^model\.tie=all: both sides have one embedding, but each side has its own vocabulary\. Set ",
+        "reversed": r"^data\.reversed=0\.5: each side has its own vocabulary, so no pair can be reversed\.",
+    }
+    with pytest.raises(UserError if refused else Preparing, match=messages[refused] if refused else None):
         run._checked_and_prepared(run.with_choices(config, folder, 1), folder, ALONE, 0.0)
     assert not folder.path.exists()

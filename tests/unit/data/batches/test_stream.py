@@ -136,7 +136,7 @@ AUGMENTED = AugmentationConfig(capitals=0.2, titles=0.2, unpunctuated=0.5, typos
 RESUMED = [
     *(options(sampling=SamplingConfig(alpha=alpha), concatenate=concatenate)
       for alpha, concatenate in ((0.0, 0.0), (0.2, 0.0), (0.0, 0.5), (0.2, 0.5))),
-    options(augmentation=AUGMENTED, sampling=SamplingConfig(alpha=0.2), concatenate=0.5),
+    options(augmentation=AUGMENTED, sampling=SamplingConfig(alpha=0.2), concatenate=0.5, reversed=0.5),
     *map(mixed, ([1.0, 2.0], [0.5, 3.0], [0.001, 0.002])),
 ]  # fmt: skip
 
