@@ -24,7 +24,7 @@ def test_own_files_are_trained_by_a_recipe(toy: Toy) -> None:
     config = from_yaml(TrainConfig, (run / "config.yaml").read_text("utf-8"), "config.yaml")
     training = config.training
     assert (training.optimizer.name, training.schedule.name, training.patience) == ("muon", "wsd", 6)
-    assert config.model.d_ff == 64 and config.decoding.beam_size == 5
+    assert config.model.d_ff == 64 and config.decoding.beam_size == 5 and config.data.reversed == 0.5
     again = toy.done("nmt-train", *words, "training.max_updates=8").stderr.decode()
     assert "recipe=auto: " not in again
     toy.done("nmt-train", *words, "training.max_updates=16")

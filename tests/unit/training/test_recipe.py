@@ -112,6 +112,26 @@ def test_a_share_of_the_sources_is_changed_if_they_are_not_few(
     assert ("typos in 25 %" in reasons[2]) == bool(expected.typos)
 
 
+@pytest.mark.parametrize(
+    ("pairs", "words", "joint", "share", "smoothing", "length_penalty"),
+    [
+        (4_999, [], True, 0.5, 0.3, 1.0),
+        (10_000, [], True, 0.5, 0.3, 1.4),
+        (10_001, [], True, 0.0, 0.1, 1.4),
+        (4_999, [], False, 0.0, 0.3, 1.0),
+        (4_999, ["data.reversed=0.2"], True, 0.0, 0.3, 1.0),
+        (4_999, ["training.objective.name=mine"], True, 0.5, 0.1, 1.0),
+    ],
+)
+def test_few_pairs_are_learnt_in_both_directions_and_smoothed(
+    pairs: int, words: list[str], joint: bool, share: float, smoothing: float, length_penalty: float
+) -> None:
+    choices, reasons = chosen(replace(facts(pairs), joint=joint), options(*words))
+    names = ("data.reversed", "training.label_smoothing", "decoding.length_penalty")
+    assert [choices[name] for name in names] == [share, smoothing, length_penalty]
+    assert ("half of the pairs reversed" in reasons[2]) == bool(share)
+
+
 def test_two_vocabularies_have_an_embedding_each() -> None:
     chosen_ties = [
         chosen(replace(facts(29_000), joint=joint), options())[0]["model.tie"] for joint in (True, False)
