@@ -211,7 +211,7 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "data.max_tokens": max(256, size.tokens // config.training.micro_batches),
         **augmentation,
         "data.reversed": _REVERSED if reverses else 0.0,
-        "training.label_smoothing": _SMOOTHING if smooths else 0.1,
+        "training.label_smoothing": _SMOOTHING if smooths else config.training.label_smoothing,
         "training.optimizer.name": "muon",
         "training.schedule.name": "wsd",
         "training.schedule.peak": size.peak,

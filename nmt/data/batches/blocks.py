@@ -21,7 +21,7 @@ from nmt.data.shuffle import Shuffle
 from nmt.data.store import Store
 from nmt.data.subwords.segmentation import Sampler
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.data.subwords.vocabulary import BOS_ID, NUM_SPECIAL, Vocabulary
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, NUM_SPECIAL, Vocabulary
 from nmt.errors import UserError
 from nmt.runtime.arrays import Array, Side, offsets_of
 from nmt.runtime.seeds import mix
@@ -121,7 +121,7 @@ class Plan:
         backward = np.zeros(len(drawn), np.bool_)
         if self._reverse:
             random = np.random.Generator(np.random.SFC64(mix(self._seed, _REVERSED, epoch, block)))
-            has_tag = np.isin(source.ids[source.offsets[:-1]], self._symbols)
+            has_tag = np.isin(first_ids(source), self._symbols)
             backward = (random.random(len(drawn)) < self._reverse) & ~has_tag
         if self._augmenter is not None:
             corpora, seed = self._mixture.corpora_of(drawn), mix(self._seed, _AUGMENTED, epoch, block)
@@ -142,7 +142,7 @@ class Plan:
             steps = drawn_steps(len(source), mix(self._seed, _STEPS, epoch, block))
             source, target = (renumbered(side, self._inserter.first, steps) for side in (source, target))
         if self._reverse:
-            source, target = exchanged(source, target, backward, self._limits)
+            source, target = self._fitting((source, target), (begun(target), source), backward)
         lengths = source.lengths(), target.lengths()
         fits = np.flatnonzero((lengths[0] < self._max_source) & (lengths[1] < self._max_target))
         packed = pack(*lengths, fits, self._max_target, self._max_source)
@@ -349,28 +349,21 @@ def chains(
 
 def begins_with(side: Side, ids: Array) -> Array:
     """Returns whether each of n sentences begins with the id at its place in `ids`, (n,); (n,) bool."""
-    begins = np.zeros(len(side), np.bool_)
+    return np.asarray(first_ids(side) == ids)
+
+
+def first_ids(side: Side) -> Array:
+    """Returns the first id of each of n sentences, (n,) int64; EOS of an empty one."""
+    first = np.full(len(side), EOS_ID, np.int64)
     nonempty = np.flatnonzero(side.lengths())
-    begins[nonempty] = side.ids[side.offsets[nonempty]] == ids[nonempty]
-    return begins
+    first[nonempty] = side.ids[side.offsets[nonempty]]
+    return first
 
 
-def exchanged(source: Side, target: Side, chosen: Array, limits: tuple[int, int]) -> tuple[Side, Side]:
-    """Exchanges the sides of some of n pairs. BOS, which no other source has, begins their new sources.
-
-    Args:
-        source: the n sources.
-        target: the n targets.
-        chosen: (n,) bool, the pairs to reverse. One that would exceed a limit remains.
-        limits: largest number of pieces of a source and target.
-    """
-    count, lengths = len(source), (target.lengths() + 1, source.lengths())
-    fits = chosen & (lengths[0] <= limits[0]) & (lengths[1] <= limits[1])
-    rows = np.arange(count) + np.where(fits, count, 0)
-    begun = np.insert(target.flat(), target.offsets[:-1] - target.offsets[0], BOS_ID)
-    sides = (source, Side(begun, offsets_of(lengths[0]))), (target, source)
-    new_source, new_target = (Side.concatenated(old_and_new).take(rows) for old_and_new in sides)
-    return new_source, new_target
+def begun(side: Side) -> Side:
+    """Returns n sentences with BOS before each: as sources, they belong to reversed pairs."""
+    ids = np.insert(side.flat(), side.offsets[:-1] - side.offsets[0], BOS_ID)
+    return Side(ids, offsets_of(side.lengths() + 1))
 
 
 def steps_in_chains(counts: Array, members: Side) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,10 +19,10 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data.batches.blocks import Plan, exchanged
+from nmt.data.batches.blocks import Plan, begun, first_ids
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.data.subwords.vocabulary import BOS_ID
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 from nmt.errors import UserError
 from nmt.runtime.arrays import Side
 from nmt.training.batch_size import largest_batches
@@ -48,17 +47,26 @@ def stored(tokenizer: Tokenizer, tag: str = "") -> Store:
     )
 
 
-def test_literal_exchange() -> None:
-    source, target = Side.of([[7], [8, 9], [4, 5, 6]]), Side.of([[17, 18], [19], [14, 15, 16]])
-    chosen = np.array([True, False, True])
-    pairs = exchanged(source, target, chosen, (3, 9))
-    assert [[ids.tolist() for ids in side] for side in pairs] == [
-        [[BOS_ID, 17, 18], [8, 9], [4, 5, 6]],  # the third one would have a source of 4
-        [[7], [19], [14, 15, 16]],
-    ]
-    assert exchanged(source, target, np.zeros(3, np.bool_), (9, 9))[0].flat().tolist() == [7, 8, 9, 4, 5, 6]
-    short = exchanged(source, target, chosen, (9, 2))
-    assert [len(ids) for ids in short[0]] == [3, 2, 3] and short[0][2].tolist() == [4, 5, 6]
+def test_literal_sides() -> None:
+    side = Side.of([[9], [7, 8], [], [4]])
+    assert [ids.tolist() for ids in begun(side)] == [[BOS_ID, 9], [BOS_ID, 7, 8], [BOS_ID], [BOS_ID, 4]]
+    assert first_ids(side).tolist() == [9, 7, EOS_ID, 4]
+    part = Side(side.ids, side.offsets[1:3])
+    assert [ids.tolist() for ids in begun(part)] == [[BOS_ID, 7, 8]]
+
+
+@pytest.mark.parametrize(("limit", "longest"), [(3, 2), (9, 9)])
+def test_a_pair_that_would_be_too_long_remains(tokenizer: Tokenizer, limit: int, longest: int) -> None:
+    """A reversed source is longer by BOS; an empty source can't become a target."""
+    ids = [[300 + row] * row for row in range(4)]
+    options = data(1.0, cleaning=CleaningConfig(max_pieces=limit))
+    block = Plan(Store.of(ids, [[310 + row] * max(row, 1) for row in range(4)]), options, 1, tokenizer).block(
+        0, 0
+    )
+    for (row,), source, target in zip(block.rows, block.source, block.target, strict=True):
+        reverses = 0 < row <= longest
+        assert source.tolist() == ([BOS_ID, *[310 + row] * row] if reverses else ids[row])
+        assert target.tolist() == (ids[row] if reverses else [310 + row] * max(row, 1))
 
 
 @pytest.mark.parametrize("concatenate", [0.0, 0.5])
