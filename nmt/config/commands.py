@@ -63,6 +63,7 @@ RECIPE_KEYS = (
     "training.checkpoint_every",
     "training.patience",
     "training.averaging.count",
+    "training.tune_length_penalty",
     "decoding.beam_size",
     "decoding.length_penalty",
 )

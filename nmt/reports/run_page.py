@@ -267,6 +267,23 @@ def _tables(run: RunRecord) -> Iterator[tuple[str, Table]]:
                 ["→ is the delivered model."],
             ),
         )
+    if penalty := run.results.get("length_penalty"):
+        keys = [key for key in penalty["tried"][0] if key != "length_penalty"]
+        yield (
+            f"Length penalties, scored on {penalty['sentences']:,} sentences of validation",
+            Table(
+                ["length penalty", *map(metric_name, keys)],
+                [
+                    [
+                        ("→ " if one["length_penalty"] == penalty["chosen"] else "")
+                        + f"{one['length_penalty']:g}",
+                        *(shown_score(key, one[key]) for key in keys),
+                    ]
+                    for one in penalty["tried"]
+                ],
+                ["→ is the one of the delivered model."],
+            ),
+        )
     stages = run.data.get("stages") or run.results.get("data", {}).get("stages", {})
     counts = ("lines", "translations", "kept", "dropped_by_score")
     if written := {name: stage for name, stage in stages.items() if "lines" in stage}:

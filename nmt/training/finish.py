@@ -29,6 +29,7 @@ from nmt.runtime.streams import log, progress
 from nmt.training.diagnosis import FinishedRun, diagnosis, diagnosis_text
 from nmt.training.figures.monitor import records_until
 from nmt.training.figures.validated import Criterion, criterion_for, criterion_sets
+from nmt.training.length_penalty import tuned_length_penalty
 from nmt.training.page import report_of, write_current_page, write_final_page
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import Selection, final_candidates, origin, select_best, table
@@ -68,13 +69,20 @@ def finish(
     _log_selection(selection, config)
     _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints, ranks)
 
+    known, penalty = selection.best.hypotheses, None
+    if config.training.tune_length_penalty:
+        penalty = tuned_length_penalty(config, prepared, model, ranks, known)
+    if penalty is not None and penalty["chosen"] != config.decoding.length_penalty:
+        config = replace(config, decoding=replace(config.decoding, length_penalty=penalty["chosen"]))
+        known = None
     searcher = SharedSearcher([model], prepared.tokenizer, config.decoding.for_segments(), ranks)
-    known = selection.best.hypotheses
     results: dict[str, Any]
     results, translations = _scores(searcher, config, prepared, folder, ranks, valid=known)
     if ranks.is_main:
         results["training"] = _facts(config, run, selection, model)
         results["data"] = prepared.report
+        if penalty is not None:
+            results["length_penalty"] = penalty
         if (alignment := _alignment(searcher, model, prepared)) is not None:
             results["alignment"] = alignment
         results["diagnosis"] = _diagnosis(config, prepared, folder, run, results, translations)
@@ -155,8 +163,9 @@ def _alignment(searcher: SharedSearcher, model: Seq2Seq, prepared: Prepared) -> 
 def finished_results(config: TrainConfig, folder: RunFolder) -> dict[str, Any] | None:
     """Returns the results of a run that has nothing left to do; None if it has.
 
-    After the end of training, two things can be left to do. A changed `training.averaging` requires a new
-    final model. A metric of `evaluation.metrics` that the results lack must be computed.
+    After the end of training, two things can be left to do. A changed `training.averaging` or
+    `training.tune_length_penalty` requires a new final model. A metric of `evaluation.metrics` that the
+    results lack must be computed.
     """
     run, results = CheckpointFolder(folder.checkpoints, {}).newest_progress(), folder.read_results()
     if run is None or results is None or not run.settled or run.ended(config.training) is None:
@@ -189,16 +198,17 @@ def _has_metrics(config: TrainConfig, results: dict[str, Any]) -> bool:
 
 
 def _model_is_current(config: TrainConfig, results: dict[str, Any], model: Path) -> bool:
-    """Returns whether the model folder has these results and the current `training.averaging`.
+    """Returns whether the model folder has these results and the current options of the final model.
 
     If only `licence` differs, the folder is written again with the same weights.
     """
     try:
         saved = read_config(model / CONFIG)
         whole = bool(parse_json(read_text(model / RESULTS, MOST_RESULTS)) == results)
-        if whole and saved.training.averaging != config.training.averaging:
-            log.info("training.averaging has changed: choosing the final model again, without training")
-            return False
+        for name in ("averaging", "tune_length_penalty") if whole else ():
+            if getattr(saved.training, name) != getattr(config.training, name):
+                log.info("training.%s has changed: choosing the final model again, without training", name)
+                return False
         if whole and saved.licence != config.licence:
             log.info("licence has changed: writing the model folder again, with the same weights")
             bundle = load_bundle(model)

@@ -16,6 +16,7 @@ from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
 from nmt.runtime.streams import log
 from nmt.training.figures.validated import criterion_sets
+from nmt.training.length_penalty import SENTENCES, TIMES
 from nmt.training.page import seconds_of_page
 from nmt.training.selection import candidates, most_retained
 from nmt.training.state.progress import Progress, Saved
@@ -338,7 +339,9 @@ def _final_tokens(config: TrainConfig, prepared: Prepared, num_checkpoints: int)
         judged = _LOSS * judged + valid
     pairs = sum(store.num_pairs for store in stores.values())
     test = valid / pairs * sum(len(text.sources) for text in prepared.test.values())
-    return judged + test + (valid + test if config.start_from is not None else 0.0)
+    tuned = sum(TIMES * _tokens(store, SENTENCES) for store in stores.values())
+    before = valid + test if config.start_from is not None else 0.0
+    return judged + test + before + (tuned + valid if options.tune_length_penalty else 0.0)
 
 
 def _epochs(count: float) -> str:

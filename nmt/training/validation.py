@@ -109,9 +109,9 @@ def _hypothesis(fields: tuple[Sequence[int], float, float, Sequence[int]]) -> Hy
 class Validator:
     """Validates one model on the validation sets of a run, as often as needed; all ranks call it together.
 
-    It computes the `final` figures on whole sets, in fp32; otherwise those of the first
-    `training.validate_sentences` sentences of each set, in the precision of the training. `names` are those
-    of the sets; by default all.
+    It computes the `final` figures in fp32, on the first `sentences` of each set (0: all); otherwise those of
+    the first `training.validate_sentences`, in the precision of the training. `names` are those of the sets;
+    by default all.
     """
 
     def __init__(
@@ -122,12 +122,13 @@ class Validator:
         ranks: Ranks,
         *,
         final: bool = False,
+        sentences: int = 0,
         names: Sequence[str] = (),
     ) -> None:
         self._model, self._config, self._tokenizer, self._ranks = model, config, prepared.tokenizer, ranks
         self._precision = Precision.fp32 if final else config.training.precision
         self._objective = build_objective(config.training)
-        count = (0 if final else config.training.validate_sentences) or None
+        count = (sentences if final else config.training.validate_sentences) or None
         names = names or list(prepared.valid)
         self._sets = {name: _first(prepared.valid[name], count) for name in names}
         max_tokens = int(config.data.max_tokens)
@@ -208,8 +209,12 @@ class Validator:
     ) -> tuple[float | None, dict[str, list[str]]]:
         """Returns the score of a metric, and the translations; the same in all ranks. See `judge`."""
         hypotheses = self.hypotheses(advance if self._ranks.is_main else lambda num_lines: None)
-        scores = self._scores([metric], hypotheses)
-        return mean_score([of_set[metric] for of_set in scores.values()]), hypotheses
+        return self.scores([metric], hypotheses)[metric], hypotheses
+
+    def scores(self, keys: Sequence[str], hypotheses: Mapping[str, Sequence[str]]) -> dict[str, float | None]:
+        """Returns the scores of translations of all sets in these metrics, means over the sets."""
+        scores = self._scores(keys, hypotheses)
+        return {key: mean_score([of_set[key] for of_set in scores.values()]) for key in keys}
 
     @property
     def num_sentences(self) -> int:

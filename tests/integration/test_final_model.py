@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from toy import toy_config, write_toy
 
+import nmt
 from nmt.bundle import load_bundle
 from nmt.config import (
     Average,
@@ -180,6 +181,51 @@ def test_another_kind_makes_the_model_of_a_finished_run_anew(
     assert "training is done already" in said.text and "final model" not in said.text
     train(config(data, copied))
     assert without_times(results(copied)) == without_times(results(learnt))
+
+
+def assert_length_penalty(run: Path, data: Path) -> float:
+    """Checks that the model has the best of the length penalties that were tried; returns it."""
+    found = results(run)["length_penalty"]
+    of_penalty = {one["length_penalty"]: one for one in found["tried"]}
+    best = of_penalty[found["chosen"]]
+    assert best["bleu"] * best["chrf"] == max(one["bleu"] * one["chrf"] for one in found["tried"])
+    model = nmt.load(run / "model")
+    assert model.config.decoding.length_penalty == found["chosen"]
+    lines = (data / "valid.src").read_text("utf-8").splitlines()
+    written = (run / "valid.hypotheses.txt").read_text("utf-8").splitlines()
+    assert model.translate(lines) == written
+    assert results(run)["valid"]["bleu"] == best["bleu"]
+    assert "Length penalties, scored on 30 sentences" in (run / "report.html").read_text("utf-8")
+    return float(found["chosen"])
+
+
+def test_the_length_penalty_is_chosen_for_a_finished_run(
+    data: Path,
+    learnt: Path,
+    copied: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(Trainer, "_update", no_update)
+    options = config(data, copied)
+    tuned = replace(options, training=replace(options.training, tune_length_penalty=True))
+    train(tuned)
+    assert "training.tune_length_penalty has changed: choosing the final model again" in said.text
+    chosen = assert_length_penalty(copied, data)
+    assert f"length penalty: {chosen:g} is chosen on 30 sentences of validation" in said.text
+    said.clear()
+    train(tuned)
+    assert "training is done already" in said.text
+    train(options)
+    assert without_times(results(copied)) == without_times(results(learnt))
+
+
+def test_a_length_penalty_that_is_too_high_becomes_lower(data: Path, tmp_path: Path) -> None:
+    options = toy_config(
+        data, tmp_path / "run", max_updates=120, validate_every=120, schedule=FAST, tune_length_penalty=True
+    )
+    train(replace(options, decoding=replace(options.decoding, length_penalty=3.0)))
+    assert assert_length_penalty(tmp_path / "run", data) < 3.0
 
 
 def test_checkpoints_that_are_gone_are_named(

@@ -71,6 +71,7 @@ _CHANGEABLE = frozenset(
         "training.keep_checkpoints",
         "training.averaging.kind",
         "training.averaging.count",
+        "training.tune_length_penalty",
         "training.validate_metrics",
         "evaluation.metrics",
         "evaluation.comet.command",

@@ -53,6 +53,14 @@ RESULTS = {
             {"name": "last", "updates": [200], "loss": 3.5, "bleu": None},
         ],
     },
+    "length_penalty": {
+        "chosen": 1.0,
+        "sentences": 1234,
+        "tried": [
+            {"length_penalty": 0.6, "bleu": 20.125, "chrf": None},
+            {"length_penalty": 1.0, "bleu": 21.5, "chrf": 50.25},
+        ],
+    },
     "diagnosis": [
         {"name": "names", "finding": "Names are lost.", "evidence": "test: 16 of 22.", "option": ""},
         {"name": "overfitted", "finding": HOSTILE, "evidence": "e", "option": "training.patience=3"},
@@ -126,6 +134,9 @@ def test_sections_and_figures_of_a_finished_run(folder: Path) -> None:
         "<td>8</td>",
         "1.5</td>",
         "5.25",
+        "Length penalties, scored on 1,234 sentences of validation",
+        "→ 1<",
+        "50.2",
     ):
         assert text in html, text
     assert page.sections[0].content["sentences"] == [

@@ -178,6 +178,17 @@ def test_updates_with_two_passes_take_twice_as_long(said: pytest.LogCaptureFixtu
     assert one.seconds_left(progress) == pytest.approx(200 * 4 + 0.012)
 
 
+def test_a_length_penalty_that_is_chosen_takes_time_of_a_budget() -> None:
+    """Two searches of 300 of the 1,000 validation sentences, and one of all: a token takes 0.0048 s."""
+    ends = []
+    for tunes in (False, True):
+        progress, options = Progress(), {"validate_every": 10_000, "report": False, "budget": "30m"}
+        one = forecast(10_000, 100_000, progress, valid=1000, tune_length_penalty=tunes, **options)
+        start(one, progress, 10, 2.0)
+        ends.append(one.ends(progress)["budget"])
+    assert ends[0] - ends[1] == pytest.approx((2 * 3000 + 10_000) * 0.0048 / 2.0, abs=2.0)
+
+
 def test_the_first_validation_corrects_the_time(said: pytest.LogCaptureFixture) -> None:
     progress = Progress()
     one = forecast(10_000, 100_000, progress, max_updates=200, validate_every=20, checkpoint_every=200)

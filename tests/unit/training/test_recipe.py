@@ -113,23 +113,27 @@ def test_a_share_of_the_sources_is_changed_if_they_are_not_few(
 
 
 @pytest.mark.parametrize(
-    ("pairs", "words", "joint", "share", "smoothing", "length_penalty"),
+    ("pairs", "words", "joint", "share", "smoothing"),
     [
-        (4_999, [], True, 0.5, 0.3, 1.0),
-        (10_000, [], True, 0.5, 0.3, 1.4),
-        (10_001, [], True, 0.0, 0.1, 1.4),
-        (4_999, [], False, 0.0, 0.3, 1.0),
-        (4_999, ["data.reversed=0.2"], True, 0.0, 0.3, 1.0),
-        (4_999, ["training.objective.name=mine"], True, 0.5, 0.1, 1.0),
+        (10_000, [], True, 0.5, 0.3),
+        (10_001, [], True, 0.0, 0.1),
+        (4_999, [], False, 0.0, 0.3),
+        (4_999, ["data.reversed=0.2"], True, 0.0, 0.3),
+        (4_999, ["training.objective.name=mine"], True, 0.5, 0.1),
     ],
 )
 def test_few_pairs_are_learnt_in_both_directions_and_smoothed(
-    pairs: int, words: list[str], joint: bool, share: float, smoothing: float, length_penalty: float
+    pairs: int, words: list[str], joint: bool, share: float, smoothing: float
 ) -> None:
     choices, reasons = chosen(replace(facts(pairs), joint=joint), options(*words))
-    names = ("data.reversed", "training.label_smoothing", "decoding.length_penalty")
-    assert [choices[name] for name in names] == [share, smoothing, length_penalty]
+    assert [choices[name] for name in ("data.reversed", "training.label_smoothing")] == [share, smoothing]
     assert ("half of the pairs reversed" in reasons[2]) == bool(share)
+
+
+@pytest.mark.parametrize(("words", "tunes"), [([], True), (["decoding.length_penalty=1"], False)])
+def test_the_length_penalty_is_tuned_unless_it_is_given(words: list[str], tunes: bool) -> None:
+    choices, _ = chosen(facts(29_000), options(*words))
+    assert choices["training.tune_length_penalty"] == tunes
 
 
 def test_two_vocabularies_have_an_embedding_each() -> None:

@@ -1,0 +1,98 @@
+"""The length penalty of the final model, chosen on the validation sets: `training.tune_length_penalty`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nmt.config import TrainConfig
+from nmt.data.preparation.prepare import Prepared
+from nmt.evaluation.tables import metric_name, shown_score
+from nmt.model import Seq2Seq
+from nmt.runtime.streams import log, progress
+from nmt.training.figures.validated import validation_metrics
+from nmt.training.processes.ranks import Ranks
+from nmt.training.validation import Validator
+
+STEP = 0.4
+"""The distance of two penalties that are tried. At half of it, BLEU differs by less than its noise."""
+SENTENCES = 300
+"""Sentences of each validation set, from its beginning."""
+TIMES = 2
+"""How often they are translated, if the first penalty is the best: with both of its neighbours."""
+_MOST = 10.0
+
+
+def tuned_length_penalty(
+    config: TrainConfig,
+    prepared: Prepared,
+    model: Seq2Seq,
+    ranks: Ranks,
+    known: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any] | None:
+    """Chooses the length penalty with which translations of the validation sets are best; all ranks call it.
+
+    It begins with `decoding.length_penalty` and tries lower ones, or else higher ones, while they are better.
+    The measure is the product of BLEU and chrF2, since longer translations often have a higher chrF2 and a
+    lower BLEU. A metric that validations don't have is left out.
+
+    `known` are translations of validation sets with `decoding.length_penalty`.
+
+    Returns:
+        `chosen`, the number of `sentences` and the `tried` penalties with their scores; None if validations
+        have neither metric, or if the search is greedy, which no penalty changes.
+    """
+    if config.decoding.beam_size == 1:
+        return None
+    keys = [key for key in ("bleu", "chrf") if key in validation_metrics(config)]
+    if not keys:
+        log.info("length penalty: validations have neither BLEU nor chrF2 to choose it by")
+        return None
+    started, tried = time.monotonic(), dict[float, dict[str, float | None]]()
+    sentences = sum(min(SENTENCES, len(text.sources)) for text in prepared.valid.values())
+    first = config.decoding.length_penalty
+
+    def quality(penalty: float) -> float:
+        options = replace(config, decoding=replace(config.decoding, length_penalty=penalty))
+        validator = Validator(model, options, prepared, ranks, final=True, sentences=SENTENCES)
+        if penalty == first and known is not None and known.keys() == prepared.valid.keys():
+            texts: Mapping[str, Sequence[str]] = {name: text[:SENTENCES] for name, text in known.items()}
+        else:
+            words = f"length penalty {penalty:g}"
+            with progress(total=sentences, unit="sentences", description=words) as bar:
+                texts = validator.hypotheses(bar.update if ranks.is_main else lambda num_lines: None)
+        tried[penalty] = scores = validator.scores(keys, texts)
+        values = [value for value in scores.values() if value is not None]
+        return math.prod(values) if len(values) == len(scores) else -math.inf
+
+    chosen = climbed(quality, first)
+    rows = sorted(tried.items())
+    log.info(
+        "length penalty: %g is chosen on %d sentences of validation, in %.1f seconds (%s)",
+        *(chosen, sentences, time.monotonic() - started),
+        "; ".join(f"{penalty:g}: {_in_words(scores)}" for penalty, scores in rows),
+    )
+    tries = [{"length_penalty": penalty, **scores} for penalty, scores in rows]
+    return {"chosen": chosen, "sentences": sentences, "tried": tries}
+
+
+def _in_words(scores: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{metric_name(key)} {shown_score(key, value)}" for key, value in scores.items())
+
+
+def climbed(quality: Callable[[float], float], first: float) -> float:
+    """Returns the penalty of the highest quality near `first`, each of which is computed once.
+
+    It goes down in steps while this is better, or else up, between 0 and the highest that is allowed. Of
+    equals, it takes the one that was computed first.
+    """
+    best, highest = first, quality(first)
+    for step in (-STEP, STEP):
+        while 0.0 <= (penalty := round(best + step, 6)) <= _MOST and (found := quality(penalty)) > highest:
+            best, highest = penalty, found
+        if best != first:
+            break
+    return best
