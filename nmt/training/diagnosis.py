@@ -369,12 +369,10 @@ def _faults(run: FinishedRun) -> Iterator[Finding]:
             if count.is_fault:
                 words = f"{key}: {count.hypotheses} of {count.sentences}, references {count.references}."
                 faults.setdefault(name, []).append(words)
-    penalty, options = run.config.decoding.length_penalty, _OPTIONS
-    if not {"short", "long"} <= faults.keys():  # no penalty is right for a model that writes both
-        options = options | {
-            "short": f"decoding.length_penalty={penalty + 0.5:g}",
-            "long": f"decoding.length_penalty={max(0.0, penalty - 0.5):g}",
-        }
+    options = _OPTIONS
+    # No penalty is right for a model that writes both.
+    if not {"short", "long"} <= faults.keys() and not run.config.training.tune_length_penalty:
+        options = options | dict.fromkeys(["short", "long"], "training.tune_length_penalty=true")
     for name in sorted(faults, key=list(SIGNS).index):
         problem = f"The translations have {SIGNS[name].words} more often than the references."
         yield Finding(name, problem, " ".join(faults[name]), options.get(name, ""))

@@ -146,6 +146,15 @@ def test_the_limit_that_ended_the_training_is_doubled() -> None:
         assert finding["evidence"] == "Validation BLEU: 31.00 at update 500, 37.00 at update 800."
 
 
+def test_a_length_penalty_is_not_tuned_twice() -> None:
+    texts = with_test(signs={"long": FAULT})
+    for tunes, option in ((False, "training.tune_length_penalty=true"), (True, "")):
+        one = run(texts=texts)
+        training = replace(one.config.training, tune_length_penalty=tunes)
+        [finding] = diagnosis(replace(one, config=replace(one.config, training=training)))
+        assert (finding["name"], finding["option"]) == ("long", option)
+
+
 def test_the_text_has_evidence_and_option() -> None:
     assert diagnosis_text([]) == ""
     assert diagnosis_text(diagnosis(run(loss=RISING))) == (
