@@ -258,7 +258,7 @@ def _tables(run: RunRecord) -> Iterator[tuple[str, Table]]:
                 ["candidate", *("loss" if key == "loss" else metric_name(key) for key in keys), "updates"],
                 [
                     [
-                        ("→ " if one["name"] == facts.get("delivered") else "") + one["name"],
+                        _marked(one["name"], one["name"] == facts.get("delivered")),
                         *(f"{one[key]:.4f}" if key == "loss" else shown_score(key, one[key]) for key in keys),
                         ", ".join(map(str, one["updates"])),
                     ]
@@ -275,8 +275,7 @@ def _tables(run: RunRecord) -> Iterator[tuple[str, Table]]:
                 ["length penalty", *map(metric_name, keys)],
                 [
                     [
-                        ("→ " if one["length_penalty"] == penalty["chosen"] else "")
-                        + f"{one['length_penalty']:g}",
+                        _marked(f"{one['length_penalty']:g}", one["length_penalty"] == penalty["chosen"]),
                         *(shown_score(key, one[key]) for key in keys),
                     ]
                     for one in penalty["tried"]
@@ -302,6 +301,10 @@ def _tables(run: RunRecord) -> Iterator[tuple[str, Table]]:
         parts = {"the model in start_from": before, "the final model": run.results[split]}
         rows = [[name, *(shown_score(key, one[key]) for key in keys)] for name, one in parts.items()]
         yield f"Before and after, {split}", Table(["model", *map(metric_name, keys)], rows)
+
+
+def _marked(text: str, delivered: bool) -> str:
+    return f"→ {text}" if delivered else text
 
 
 _FACTS = (
