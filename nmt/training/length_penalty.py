@@ -18,7 +18,7 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.validation import Validator
 
 STEP = 0.4
-"""The distance of two penalties that are tried. At half of it, BLEU differs by less than its noise."""
+"""The distance of two penalties that are tried."""
 SENTENCES = 300
 """Sentences of each validation set, from its beginning."""
 TIMES = 2
