@@ -69,9 +69,8 @@ def finish(
     _log_selection(selection, config)
     _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints, ranks)
 
-    known, penalty = selection.best.hypotheses, None
-    if config.training.tune_length_penalty:
-        penalty = tuned_length_penalty(config, prepared, model, ranks, known)
+    known = selection.best.hypotheses
+    penalty = tuned_length_penalty(config, prepared, model, ranks, known)
     if penalty is not None and penalty["chosen"] != config.decoding.length_penalty:
         config = replace(config, decoding=replace(config.decoding, length_penalty=penalty["chosen"]))
         known = None

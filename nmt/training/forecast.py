@@ -16,7 +16,7 @@ from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
 from nmt.runtime.streams import log
 from nmt.training.figures.validated import criterion_sets
-from nmt.training.length_penalty import SENTENCES, TIMES
+from nmt.training.length_penalty import SENTENCES, TIMES, measures
 from nmt.training.page import seconds_of_page
 from nmt.training.selection import candidates, most_retained
 from nmt.training.state.progress import Progress, Saved
@@ -335,13 +335,15 @@ def _final_tokens(config: TrainConfig, prepared: Prepared, num_checkpoints: int)
     count = len(candidates(row, options.averaging, ema=options.ema > 0.0))
     judged = count * sum(_tokens(stores[name], 0) for name in criterion_sets(config))
     valid = sum(_tokens(store, 0) for store in stores.values())
+    tunes = bool(measures(config))
     if options.criterion == "loss":
-        judged = _LOSS * judged + valid
+        judged *= _LOSS
+    if options.criterion == "loss" or tunes:  # translated with the length penalty of the final model
+        judged += valid
     pairs = sum(store.num_pairs for store in stores.values())
     test = valid / pairs * sum(len(text.sources) for text in prepared.test.values())
-    tuned = sum(TIMES * _tokens(store, SENTENCES) for store in stores.values())
-    before = valid + test if config.start_from is not None else 0.0
-    return judged + test + before + (tuned + valid if options.tune_length_penalty else 0.0)
+    tuned = sum(TIMES * _tokens(store, SENTENCES) for store in stores.values()) if tunes else 0.0
+    return judged + tuned + test + (valid + test if config.start_from is not None else 0.0)
 
 
 def _epochs(count: float) -> str:

@@ -24,6 +24,17 @@ SENTENCES = 300
 TIMES = 2
 """How often they are translated, if the first penalty is the best: with both of its neighbours."""
 _MOST = 10.0
+"""The highest that `decoding.length_penalty` allows."""
+
+
+def measures(config: TrainConfig) -> list[str]:
+    """Returns the metrics by which a penalty is chosen; none if the option is off or can't change anything.
+
+    No penalty changes a greedy search. A metric that validations don't have is left out.
+    """
+    if not config.training.tune_length_penalty or config.decoding.beam_size == 1:
+        return []
+    return [key for key in ("bleu", "chrf") if key in validation_metrics(config)]
 
 
 def tuned_length_penalty(
@@ -37,19 +48,15 @@ def tuned_length_penalty(
 
     It begins with `decoding.length_penalty` and tries lower ones, or else higher ones, while they are better.
     The measure is the product of BLEU and chrF2, since longer translations often have a higher chrF2 and a
-    lower BLEU. A metric that validations don't have is left out.
+    lower BLEU.
 
     `known` are translations of validation sets with `decoding.length_penalty`.
 
     Returns:
-        `chosen`, the number of `sentences` and the `tried` penalties with their scores; None if validations
-        have neither metric, or if the search is greedy, which no penalty changes.
+        `chosen`, the number of `sentences` and the `tried` penalties with their scores; None without
+        `measures`.
     """
-    if config.decoding.beam_size == 1:
-        return None
-    keys = [key for key in ("bleu", "chrf") if key in validation_metrics(config)]
-    if not keys:
-        log.info("length penalty: validations have neither BLEU nor chrF2 to choose it by")
+    if not (keys := measures(config)):
         return None
     started, tried = time.monotonic(), dict[float, dict[str, float | None]]()
     sentences = sum(min(SENTENCES, len(text.sources)) for text in prepared.valid.values())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
-from nmt.training.length_penalty import climbed
+from nmt.config import DecodingConfig, TrainConfig, TrainingConfig
+from nmt.training.length_penalty import climbed, measures
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,19 @@ def test_the_way_to_the_best_penalty(first: float, qualities: dict[float, float]
 
     assert climbed(quality, first) == best
     assert computed == [*qualities]
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "options", "expected"),
+    [
+        (4, {}, ["bleu", "chrf"]),
+        (4, {"validate_metrics": [], "criterion": "chrf"}, ["chrf"]),
+        (4, {"validate_metrics": ["ter"], "criterion": "loss"}, []),
+        (1, {}, []),
+        (4, {"tune_length_penalty": False}, []),
+    ],
+)
+def test_the_metrics_of_the_choice(beam_size: int, options: dict[str, Any], expected: list[str]) -> None:
+    training = TrainingConfig(**{"tune_length_penalty": True, **options})
+    config = TrainConfig(training=training, decoding=DecodingConfig(beam_size=beam_size))
+    assert measures(config) == expected
