@@ -46,14 +46,17 @@ class Augmenter:
         seeds = random.integers(0, 1 << 62, len(source))
         cases = np.searchsorted(np.cumsum([rates.capitals, rates.titles]), of_case, "right")
         is_open, has_typos = of_end < rates.unpunctuated, of_typos < rates.typos
-        heads, sources, targets = dict[int, list[int]](), dict[int, str](), dict[int, str]()
+        heads, rests = dict[int, list[int]](), dict[int, list[int]]()
         for row in np.flatnonzero((cases < len(_CASES)) | is_open | has_typos).tolist():
             ids = source[row].tolist()
             heads[row] = [*takewhile(self._symbols.__contains__, ids)]
             rest = ids[len(heads[row]) :]
-            if not self._fixed.isdisjoint(rest):
-                continue
-            old, old_target = self._source.decode([rest])[0], self._target.decode([target[row].tolist()])[0]
+            if self._fixed.isdisjoint(rest):
+                rests[row] = rest
+        old_sources = self._source.decode([*rests.values()])
+        old_targets = self._target.decode([target[row].tolist() for row in rests])
+        sources, targets = dict[int, str](), dict[int, str]()
+        for row, old, old_target in zip(rests, old_sources, old_targets, strict=True):
             text, translation = old, old_target
             if has_typos[row]:
                 number = int(seeds[row])
