@@ -12,7 +12,7 @@ from pathlib import Path
 from nmt.config import TranslateConfig
 from nmt.data.corpora.opening import head_of
 from nmt.data.corpora.tables import FIRST_LINES
-from nmt.data.corpora.text import read_lines
+from nmt.data.corpora.text import DOCUMENTS, NOT_TEXT, read_lines
 from nmt.documents.files import LARGEST_FILE, head_text, read_whole
 from nmt.documents.rows import Column, Format
 from nmt.errors import UserError
@@ -96,15 +96,17 @@ def standard_input(descriptor: int) -> Iterator[str]:
     while a thread waits for input.
 
     Raises:
-        UserError: a line is not UTF-8.
+        UserError: a line is not UTF-8, or the input is not text.
     """
-    number = 0
+    number, is_document = 0, False
     for number, line in enumerate(_byte_lines(descriptor), start=1):
         if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
+            line, is_document = line.removeprefix(b"\xef\xbb\xbf"), line.startswith(DOCUMENTS)
         try:
             yield line.removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
+            if is_document:
+                raise UserError(f"standard input: {NOT_TEXT}") from None
             raise UserError(
                 f"standard input, line {number}: not valid UTF-8 (byte 0x{line[error.start]:02x}). "
                 "Convert it first, for example with iconv."

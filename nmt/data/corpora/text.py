@@ -31,7 +31,9 @@ BUNDLED = "bundled:"
 
 _BOM = codecs.BOM_UTF8
 _BOMS_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
-_DOCUMENTS = b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"%PDF-"  # zip, such as .docx; .doc and .xls; PDF
+DOCUMENTS = b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"%PDF-"
+"""The first bytes of archives, such as .docx, of .doc and .xls, and of PDF."""
+NOT_TEXT = "is an archive or a document, not text. Save its text as UTF-8."
 _LONGEST_LINE = 1 << 26  # bytes; a device such as /dev/zero has no line ends
 _MIN_CACHED = 1 << 20  # bytes; for a smaller file, reading a cached checksum is not faster
 _CLOCK_TICK = 2_000_000_000  # nanoseconds; longer than the clock tick of any disk
@@ -70,10 +72,8 @@ def read_blocks(file: DataFile, malformed: Malformed | None = None) -> Iterator[
             try:
                 lines = content.decode("utf-8").split("\n")
             except UnicodeDecodeError as error:
-                if not place.lines and content.startswith(_DOCUMENTS):
-                    raise UserError(
-                        f"{file}: is an archive or a document, not text. Save its text as UTF-8."
-                    ) from None
+                if not place.lines and content.startswith(DOCUMENTS):
+                    raise UserError(f"{file}: {NOT_TEXT}") from None
                 if malformed is None or not malformed.allowed:
                     fix = "" if malformed is None else malformed.fix
                     raise UserError(f"{_not_utf8(file, place.lines, error)}{fix}") from None

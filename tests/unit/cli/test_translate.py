@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -55,6 +56,20 @@ def test_lines_end_at_newlines_and_nowhere_else(content: bytes, lines: list[str]
     (tmp_path / "text").write_bytes(content)
     with open(tmp_path / "text", "rb") as file:
         assert list(standard_input(file.fileno())) == lines
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK\x03\x04\x14\xff\n", "standard input: is an archive or a document, not text."),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "standard input: is an archive or a document, not text."),
+        (b"a\nPK\x03\x04\xff\n", "standard input, line 2: not valid UTF-8 (byte 0xff)."),
+    ],
+)
+def test_standard_input_that_is_not_text(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(content)
+    with open(tmp_path / "text", "rb") as file, pytest.raises(UserError, match=re.escape(message)):
+        list(standard_input(file.fileno()))
 
 
 @pytest.fixture
