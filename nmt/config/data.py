@@ -291,7 +291,8 @@ class AugmentationConfig(Section, key="data.augmentation."):
     unpunctuated: float = bounded(0.0, between(0, 1))
     """Fraction of the sources without the punctuation at their end. The target retains its own."""
     typos: float = bounded(0.0, between(0, 1))
-    """Fraction of the sources with one to three typos, in words of at least four letters."""
+    """Fraction of the sources with a typo, and up to one more for each twelve of their pieces, in words of at
+    least four letters."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,7 +19,8 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import NUM_SPECIAL, Vocabulary
 from nmt.runtime.arrays import Array, Side
 
-_MOST_TYPOS = 3  # in a source with typos; their number is drawn from 1 to 3
+_PIECES_A_TYPO = 12
+"""A changed source has one typo, and at most one more for each so many of its pieces."""
 _CASES = (capitals, titled)
 
 
@@ -59,8 +60,8 @@ class Augmenter:
         for row, old, old_target in zip(rests, old_sources, old_targets, strict=True):
             text, translation = old, old_target
             if has_typos[row]:
-                number = int(seeds[row])
-                text = with_typos(text, 1 + number % _MOST_TYPOS, number)
+                number, most = int(seeds[row]), 1 + len(rests[row]) // _PIECES_A_TYPO
+                text = with_typos(text, 1 + number % most, number)
             if is_open[row]:
                 text = unpunctuated(text)
             if cases[row] < len(_CASES):

@@ -21,6 +21,7 @@ from nmt.config import (
     TrainSplitConfig,
 )
 from nmt.copying.strings import PLACEHOLDERS
+from nmt.data.batches import augmentation
 from nmt.data.batches.augmentation import Augmenter
 from nmt.data.batches.blocks import Plan
 from nmt.data.store import Store
@@ -77,11 +78,24 @@ def test_literal_pairs() -> None:
     assert augmented({"unpunctuated": 1.0})[1] == ("Two dogs run over the grass", "Zwei Hunde laufen.")
     typos = augmented({"typos": 1.0})
     assert typos[:2] == [
-        ("a youngman with a hat w alks.", "Ein junger Mann geht."),
-        ("Two dOgs run over the ggrass!", "Zwei Hunde laufen."),
+        ("a young man with a hat wlaks.", "Ein junger Mann geht."),
+        ("Two dogs run over the gras s!", "Zwei Hunde laufen."),
     ]
     assert typos[5] == PAIRS[5]
     assert [target for _, target in typos] == [target for _, target in PAIRS]
+
+
+@pytest.mark.parametrize(
+    ("source", "pieces", "numbers"), [("the station", 9, {1}), ("large hat walk" * 3, 29, {1, 2, 3})]
+)
+def test_a_longer_source_has_more_typos(
+    source: str, pieces: int, numbers: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(augmentation, "with_typos", lambda text, most, seed: str(most))
+    pairs = encoded([(source, "nein")] * 50)
+    assert pairs[0].lengths().tolist() == [pieces] * 50
+    new = Augmenter(own(), options({"typos": 1.0})).augmented(*pairs, np.zeros(50, np.int64), 1)
+    assert {int(text) for text, _ in decoded(new)} == numbers
 
 
 @given(
