@@ -20,7 +20,7 @@ from nmt.data.subwords.vocabulary import NUM_SPECIAL, Vocabulary
 from nmt.runtime.arrays import Array, Side
 
 _PIECES_A_TYPO = 12
-"""A changed source has one typo, and at most one more for each so many of its pieces."""
+"""A source with typos has one, and at most one more for each 12 of its pieces."""
 _CASES = (capitals, titled)
 
 
