@@ -54,22 +54,24 @@ class Augmenter:
             rest = ids[len(heads[row]) :]
             if self._fixed.isdisjoint(rest):
                 rests[row] = rest
-        old_sources = self._source.decode([*rests.values()])
-        old_targets = self._target.decode([target[row].tolist() for row in rests])
+        recased = [row for row in rests if cases[row] < len(_CASES)]
+        old_targets = self._target.decode([target[row].tolist() for row in recased])
+        translations = dict(zip(recased, old_targets, strict=True))
         sources, targets = dict[int, str](), dict[int, str]()
-        for row, old, old_target in zip(rests, old_sources, old_targets, strict=True):
-            text, translation = old, old_target
+        for row, old in zip(rests, self._source.decode([*rests.values()]), strict=True):
+            text = old
             if has_typos[row]:
                 number, most = int(seeds[row]), 1 + len(rests[row]) // _PIECES_A_TYPO
                 text = with_typos(text, 1 + number % most, number)
             if is_open[row]:
                 text = unpunctuated(text)
-            if cases[row] < len(_CASES):
-                text, translation = _CASES[cases[row]]((text, translation), self._langs[corpora[row]])
+            if row in translations:
+                pair = text, translations[row]
+                text, translation = _CASES[cases[row]](pair, self._langs[corpora[row]])
+                if translation != translations[row]:
+                    targets[row] = translation
             if text != old:
                 sources[row] = text
-            if translation != old_target:
-                targets[row] = translation
         return _replaced(source, sources, self._source, heads), _replaced(target, targets, self._target)
 
 
