@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from nmt.config import RECIPE_KEYS, ModelConfig, Norm, Recipe, Tie, TrainConfig
+from nmt.config import RECIPE_KEYS, Norm, Recipe, Tie, TrainConfig
 from nmt.config.disabled import is_open
 from nmt.data.preparation.prepare import Prepared
 from nmt.model import model_class
@@ -167,20 +167,24 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
 
     `config` has the options that were given; they are respected where choices depend on each other.
     """
-    size, model, updates = _size(facts, config)
-    epochs = updates * size.tokens / facts.tokens
-    has_time = epochs >= _MANY_EPOCHS and updates >= 2 * _FEW_UPDATES
-    rdrop = _RDROP if has_time and _takes_rdrop(config) else 0.0
+    size, updates = _size(facts, config)
+    limit = _given_limit(facts, config, size)
+    rdrop = config.training.rdrop
+    if "training.rdrop" in _open(config):
+        has_time = min(updates // 2, limit) >= _FEW_UPDATES
+        is_seen_often = min(updates, limit) * size.tokens >= _MANY_EPOCHS * facts.tokens
+        rdrop = _RDROP if has_time and is_seen_often and _takes_rdrop(config) else 0.0
     if rdrop:  # each update takes two passes
-        updates, epochs = max(1, updates // 2), epochs / 2
+        updates //= 2
     most = max(1, round(_MOST_EPOCHS * facts.tokens / size.tokens))
-    updates, epochs = min(updates, most), min(epochs, _MOST_EPOCHS)
-    dropout = next(value for limit, value in _DROPOUTS if epochs < limit)
+    is_limited = min(most, limit) <= updates
+    updates = max(1, int(min(updates, most, limit)))
+    epochs = updates * size.tokens / facts.tokens
+    dropout = next(value for highest, value in _DROPOUTS if epochs < highest)
     final = _FINAL_DROPOUT if "model.dropout" in _open(config) and dropout > _FINAL_DROPOUT else None
     ending: dict[str, Any]
     if facts.seconds is None:
         every = max(200, min(2000, facts.tokens // size.tokens))
-        ends = "until validation stops improving"
         ending = {
             "training.max_updates": min(most, config.training.max_updates),
             "training.validate_every": every,
@@ -190,7 +194,6 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         }
     else:
         every = max(50, min(2000, updates // 12))
-        ends = f"in {'at most ' if updates == most else ''}{config.training.budget}"
         ending = {
             "training.max_updates": most,
             "training.validate_every": max(every, _VALIDATION // (2 if rdrop else 1)),
@@ -198,7 +201,6 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
             "training.patience": 0,
             "training.averaging.count": 1,
         }
-    augmentation = _augmentation(config, facts.pairs)
     is_small = facts.pairs <= _SMALL
     reverses = is_small and facts.joint and "data.reversed" in _open(config)
     smooths = is_small and config.training.objective.name == "label_smoothing"
@@ -208,7 +210,7 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "model.tie": Tie.all if facts.joint else Tie.target,
         "model.dropout": dropout,
         "data.max_tokens": max(256, size.tokens // config.training.micro_batches),
-        **augmentation,
+        **_augmentation(config, facts.pairs),
         "data.reversed": _REVERSED if reverses else 0.0,
         "training.label_smoothing": _SMOOTHING if smooths else config.training.label_smoothing,
         "training.optimizer.name": "muon",
@@ -224,21 +226,50 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "decoding.beam_size": 5,
         "decoding.length_penalty": _LENGTH_PENALTY,
     }
-    why = "the largest model for which corpus and time suffice"
-    if "model.d_model" not in _open(config):
-        why = "the given width"
-    falls = f" ({final:g} at the end)" if final is not None else ""
-    also = f"{falls} and R-Drop {rdrop:g}" if rdrop else falls
-    typos = augmentation.get("data.augmentation.typos", 0.0)
-    changes = f"typos in {100 * typos:.0f} % of the sources, " if typos else ""
-    changes += "half of the pairs reversed, " if reverses else ""
-    reasons = [
+    return choices, _reasons(facts, config, _with_open(config, choices), epochs, is_limited)
+
+
+def _given_limit(facts: Facts, config: TrainConfig, size: Size) -> float:
+    """Returns the updates after which an option that was given ends the training."""
+    epochs, updates = config.training.max_epochs, math.inf
+    if "training.max_updates" not in _open(config):
+        updates = config.training.max_updates
+    return updates if epochs is None else min(updates, epochs * facts.tokens / size.tokens)
+
+
+def _reasons(
+    facts: Facts, given: TrainConfig, plan: TrainConfig, epochs: float, is_limited: bool
+) -> list[str]:
+    """Returns the lines that explain `plan`, which has what was given and what was chosen.
+
+    `is_limited`: a number of updates or epochs ends the training, not the time.
+    """
+    model, training = plan.model, plan.training
+    is_open = "model.d_model" in _open(given)
+    why = "the largest model for which corpus and time suffice" if is_open else "the given width"
+    regularisers = f"dropout {model.dropout:g}"
+    if training.final_dropout is not None:
+        regularisers += f" ({training.final_dropout:g} at the end)"
+    if training.rdrop:
+        regularisers += f" and R-Drop {training.rdrop:g}"
+    parts = [f"{regularisers} for about {epochs:,.{0 if epochs >= 10 else 1}f} epochs"]
+    if plan.data.augmentation.typos:
+        parts.append(f"typos in {100 * plan.data.augmentation.typos:.0f} % of the sources")
+    if plan.data.reversed:
+        parts.append(f"{100 * plan.data.reversed:.0f} % of the pairs reversed")
+    parts.append(f"{training.optimizer.name} at {training.schedule.peak:g}")
+    if facts.seconds is not None:
+        parts.append(f"in {'at most ' if is_limited else ''}{training.budget}")
+    elif training.patience:
+        parts.append("until validation stops improving")
+    if "training.max_updates" not in _open(given):
+        parts.append(f"at most {training.max_updates:,} updates")
+    return [
         f"{facts.pairs:,} pairs of {facts.tokens:,} target tokens; {facts.processes} "
         f"{'process' if facts.processes == 1 else 'processes'}, {facts.speed / 1e9:,.0f} GFLOP/s",
         f"{model.encoder_layers} + {model.decoder_layers} layers of width {model.d_model}: {why}",
-        f"dropout {dropout:g}{also} for about {epochs:,.0f} epochs, {changes}muon at {size.peak:g}, {ends}",
+        ", ".join(parts),
     ]
-    return choices, reasons
 
 
 def _augmentation(config: TrainConfig, pairs: int) -> dict[str, float]:
@@ -254,24 +285,28 @@ def _takes_rdrop(config: TrainConfig) -> bool:
     return config.training.objective.name == "label_smoothing" and not config.training.simcut
 
 
-def _size(facts: Facts, config: TrainConfig) -> tuple[Size, ModelConfig, int]:
-    """Returns the size, the model with it and what was given, and the updates that the time allows.
+def _size(facts: Facts, config: TrainConfig) -> tuple[Size, int]:
+    """Returns the size, with the batch that was given, and the updates that the time allows.
 
     If the width is given, batch and learning rate are those of the nearest size.
     """
     sizes: Sequence[Size] = SIZES
     if "model.d_model" not in _open(config):
         sizes = [min(SIZES, key=lambda size: abs(size.d_model - config.model.d_model))]
+    if "data.max_tokens" not in _open(config) and isinstance(config.data.max_tokens, int):
+        batch = config.data.max_tokens * config.training.micro_batches
+        sizes = [replace(size, tokens=batch) for size in sizes]
     seconds = _HORIZON if facts.seconds is None else facts.seconds
-    fitting: list[tuple[Size, ModelConfig, int]] = []
+    fitting: list[tuple[Size, int]] = []
     for size in sizes:
         model = _with_open(config, size.options).model
         layers = model_class(model).num_weights(model, 0, 0)
         weights = layers + facts.pieces * model.d_model
         updates = max(1, int(size.used * facts.speed * seconds / (_OPERATIONS * weights * size.tokens)))
-        in_time = updates * size.tokens >= _TOKENS_A_WEIGHT * weights
+        tokens = min(updates, _given_limit(facts, config, size)) * size.tokens
+        in_time = tokens >= _TOKENS_A_WEIGHT * weights
         if not fitting or (in_time and facts.tokens >= _CORPUS_A_WEIGHT * weights):
-            fitting.append((size, model, updates))
+            fitting.append((size, updates))
     return fitting[-1]
 
 

@@ -127,7 +127,7 @@ def test_few_pairs_are_learnt_in_both_directions_and_smoothed(
 ) -> None:
     choices, reasons = chosen(replace(facts(pairs), joint=joint), options(*words))
     assert [choices[name] for name in ("data.reversed", "training.label_smoothing")] == [share, smoothing]
-    assert ("half of the pairs reversed" in reasons[2]) == bool(share)
+    assert ("50 % of the pairs reversed" in reasons[2]) == bool(share)
 
 
 @pytest.mark.parametrize(("words", "tunes"), [([], True), (["decoding.length_penalty=1"], False)])
@@ -153,6 +153,49 @@ def test_it_says_what_and_why() -> None:
         "dropout 0.2 (0.1 at the end) and R-Drop 3 for about 19 epochs, typos in 25 % of the sources, "
         "muon at 0.005, in 30m",
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["training.rdrop=0", "model.dropout=0.25", "training.optimizer.name=adam"],
+            "dropout 0.25 for about 38 epochs, typos in 25 % of the sources, adam at 0.005, in 30m",
+        ),
+        (
+            ["training.schedule.peak=1e-3", "data.augmentation.typos=0", "data.reversed=0.1"],
+            "dropout 0.2 (0.1 at the end) and R-Drop 3 for about 19 epochs, 10 % of the pairs reversed, "
+            "muon at 0.001, in 30m",
+        ),
+        (
+            ["training.max_updates=600", "data.max_tokens=512"],
+            "dropout 0.1 for about 0.8 epochs, typos in 25 % of the sources, muon at 0.005, in at most 30m, "
+            "at most 600 updates",
+        ),
+    ],
+)
+def test_it_says_what_was_given(words: list[str], expected: str) -> None:
+    _, reasons = chosen(facts(29_000), options("training.budget=30m", *words))
+    assert reasons[2] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "width", "dropout", "rdrop", "warmup"),
+    [
+        ([], 256, 0.3, 3.0, 500),
+        (["training.max_updates=1000"], 128, 0.1, 0.0, 50),
+        (["training.max_updates=20000", "training.rdrop=0"], 256, 0.2, 0.0, 500),
+        (["training.max_epochs=8"], 256, 0.1, 0.0, 456),
+        (["training.max_epochs=16"], 256, 0.2, 3.0, 500),
+    ],
+)
+def test_choices_suit_the_updates_that_are_given(
+    words: list[str], width: int, dropout: float, rdrop: float, warmup: int
+) -> None:
+    choices, reasons = chosen(facts(167_000, None, 3e12), options(*words))
+    keys = ("model.d_model", "model.dropout", "training.rdrop", "training.schedule.warmup_updates")
+    assert tuple(choices[key] for key in keys) == (width, dropout, rdrop, warmup)
+    assert reasons[2].endswith("until validation stops improving") == ("max_updates" not in str(words))
 
 
 @pytest.mark.parametrize(
