@@ -93,6 +93,7 @@ def reversal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_that_reverses_aligns_in_reverse(reversal: Path) -> None:
     model = nmt.load(reversal / "run", device="cpu", threads=1)
     lines = (reversal / "test.src").read_text(encoding="utf-8").split("\n")[:-1]
@@ -110,6 +111,7 @@ def test_a_model_that_reverses_aligns_in_reverse(reversal: Path) -> None:
     assert aligned == [one.alignment for one in found]
 
 
+@pytest.mark.slow
 def test_the_analysis_names_a_system_that_translates_other_sentences(reversal: Path) -> None:
     sources, references = (
         (reversal / f"test.{end}").read_text(encoding="utf-8").split("\n")[:-1] for end in ("src", "tgt")
@@ -126,6 +128,7 @@ def test_the_analysis_names_a_system_that_translates_other_sentences(reversal: P
     assert report.analysis.baseline_signs["unaligned"].is_fault
 
 
+@pytest.mark.slow
 def test_the_choice_is_stored(reversal: Path, tmp_path: Path) -> None:
     results = json.loads((reversal / "run/results.json").read_text(encoding="utf-8"))
     section = results["alignment"]

@@ -270,7 +270,11 @@ def test_the_results_of_earlier_versions_are_not_made_anew(
     ("options", "words"),
     [
         ({"criterion": "loss"}, "has loss 6."),
-        ({"criterion": "loss", "validate_sentences": 7}, "on the validation of training"),
+        pytest.param(
+            {"criterion": "loss", "validate_sentences": 7},
+            "on the validation of training",
+            marks=pytest.mark.slow,
+        ),
         ({"criterion": "loss", "precision": Precision.bf16}, "on the validation of training"),
         ({"criterion": "loss", "max_updates": 14}, "but the checkpoint of update 14 alone had 5."),
     ],

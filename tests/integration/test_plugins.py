@@ -123,6 +123,7 @@ def test_an_encoding_and_a_score_learn(plugged: Toy, tmp_path: Path) -> None:
     assert scales.unique().numel() == scales.numel() > 2
 
 
+@pytest.mark.slow
 def test_a_second_loss_trains_one_head_to_align(plugged: Toy, tmp_path: Path) -> None:
     def final_record(name: str, *more: str) -> dict[str, float]:
         options = ["plugins=[my_nmt]", "model.dropout=0", "training.rdrop=1", *more]

@@ -92,6 +92,7 @@ def test_an_ensemble_is_distilled_into_one_model(toy: Toy, teacher: Path, tmp_pa
     toy.done("nmt-translate", "model_dir=student", text=text)
 
 
+@pytest.mark.slow
 def test_translations_are_filtered_by_both_models(toy: Toy, teacher: Path, reverse: Path) -> None:
     """The scores are those of nmt-translate and of nmt-eval score=true; prepare_only retains the stage."""
     decoding = "distillation.decoding={samples: 3, top_k: 2, seed: 5}"

@@ -101,7 +101,10 @@ def test_stopped_and_started_again_it_is_the_same(base: Path, tmp_path: Path) ->
     assert whole == parts
 
 
-@pytest.mark.parametrize(("key", "extended"), [("start_from", True), ("data.tokenizer.path", False)])
+@pytest.mark.parametrize(
+    ("key", "extended"),
+    [("start_from", True), pytest.param("data.tokenizer.path", False, marks=pytest.mark.slow)],
+)
 def test_a_resume_does_without_a_model_that_is_gone(
     key: str, extended: bool, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

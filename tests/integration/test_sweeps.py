@@ -65,6 +65,7 @@ def trials(folder: Path) -> list[tuple[str, object, object, object]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_search_that_is_killed_ends_as_one_that_is_not(toy: Toy) -> None:
     pytest.importorskip("optuna")
     toy.done("nmt-train", *SEARCH, *toy.small("run_dir=whole", *LONGER))

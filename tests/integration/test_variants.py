@@ -26,7 +26,7 @@ SCORES = {
     "later papers": ModelConfig(**LATER),
     "two widths": ModelConfig(key_width=4, value_width=20),
 }
-QUICK = {"relative", "gru", "later papers"}
+QUICK = {"gru", "later papers"}
 VARIANTS = {**{name: ModelConfig(positions=PositionsConfig(name)) for name in POSITIONS}, **SCORES}
 
 

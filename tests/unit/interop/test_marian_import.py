@@ -55,7 +55,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-LESS_COMMON = "one vocabulary, untied", "two vocabularies, untied", "gelu"
+LESS_COMMON = (
+    *("one vocabulary, untied", "two vocabularies, untied", "gelu"),
+    *("tags of languages", "untied, gelu"),
+)
 """Variants whose parts other variants have; they are tested with the slow tests."""
 
 
@@ -219,7 +222,9 @@ OWN: dict[str, ModelConfig] = {
 }
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LESS_COMMON else []) for name in OWN]
+)
 def test_an_export_imports_as_the_same_model_byte_for_byte(
     name: str, bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path
 ) -> None:

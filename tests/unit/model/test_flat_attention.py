@@ -82,7 +82,10 @@ def test_sums_that_do_not_run_do_not_switch_the_kernels_off(
     )
 
 
-@pytest.mark.parametrize("capability, width", [(80, 64), (90, 16), (90, 128)])
+@pytest.mark.parametrize(
+    "capability, width",
+    [pytest.param(80, 64, marks=pytest.mark.slow), (90, 16), pytest.param(90, 128, marks=pytest.mark.slow)],
+)
 def test_the_kernels_compile_for_gpus(capability: int, width: int) -> None:
     from nmt.model.gpu import attention_kernels as kernels
 

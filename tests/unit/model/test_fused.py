@@ -176,7 +176,8 @@ def test_a_backend_that_a_plugin_registers_for_the_cpu_is_used(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "capability, width, residual", [(75, 512, "fp32"), (80, 1024, "fp16"), (90, 1024, "fp32")]
+    "capability, width, residual",
+    [pytest.param(75, 512, "fp32", marks=pytest.mark.slow), (80, 1024, "fp16"), (90, 1024, "fp32")],
 )
 def test_the_kernels_compile_for_gpus(capability: int, width: int, residual: str) -> None:
     from nmt.model.gpu import layer_kernels
