@@ -27,6 +27,7 @@ class RunFiles:
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
         self.stages = path / "stages"
+        self.held_out = path / "held_out"
 
     def hypotheses(self, split: str) -> Path:
         """Returns the file of the translations of `valid`, `test` or a set of these, such as `test.news`."""

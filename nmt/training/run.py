@@ -21,6 +21,7 @@ from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.batches.blocks import check_reversed
 from nmt.data.corpora.corpus import files_of
 from nmt.data.corpora.hub import with_commits
+from nmt.data.preparation.drawn import with_drawn, write_drawn
 from nmt.data.preparation.given_vocabulary import check_given_symbols, has_joint_vocabulary
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import paths_of_cleaned_pairs, write_cleaned_pairs, write_data_report
@@ -31,7 +32,7 @@ from nmt.evaluation.scores import warn_of_words
 from nmt.languages import country_warning
 from nmt.model import check_model, check_tie, ignored_options
 from nmt.model.gpu.graphs import check_capture
-from nmt.runtime.files import require_writable
+from nmt.runtime.files import remove, require_writable
 from nmt.runtime.fp32_products import speed_up_fp32_products
 from nmt.runtime.machine import (
     available_cores,
@@ -218,6 +219,8 @@ def _run_main(config: TrainConfig, ranks: Ranks, judge: Judge | None = None) -> 
         return _prepared_only(config, prepared, folder)
     if config.find_rate:
         text = find_rate(config, prepared, folder, ranks)
+        if not folder.holds_checkpoints():
+            remove(folder.held_out)  # of `from_train`
         return TrainResult(folder.path, None, {"data": prepared.report}, text)
     start = start_fingerprint(config)  # now: the training may take longer than the folder exists
     with folder.claimed(config, open_checkpoints(config, prepared, folder, start).require_same):
@@ -327,8 +330,9 @@ def _checked_and_prepared(
 
     `started` is the `time.perf_counter` of the start of the session.
     """
-    processes, given = ranks.on_this_machine, config.data
-    config = with_stages(config)
+    processes, options = ranks.on_this_machine, config.data
+    given = with_drawn(options, folder.held_out)
+    config = with_stages(replace(config, data=given))
     plugins, origin = folder.plugins(), f"The run in {folder.path} was started"
     if not plugins and config.start_from is not None:
         plugins, origin = start_plugins(config), f"The model in {config.start_from} was trained"
@@ -346,6 +350,7 @@ def _checked_and_prepared(
     config = folder.with_choices(config)
     folder.check(config)
     rewind_target(config, folder)  # reports a wrong name before the data are prepared
+    write_drawn(options, folder.held_out, again=not folder.holds_checkpoints())
     if config.cleaned_pairs is not None:
         for path in paths_of_cleaned_pairs(config.data, config.cleaned_pairs):
             require_writable(path, "cleaned_pairs")

@@ -205,9 +205,10 @@ def _nothing_given(data: DataConfig, key: str) -> str:
     name = key.rpartition(".")[2]
     hub = f", or {key}.split={name} of {data.hub.path}" if data.hub.path else ""
     source, target = f"{name}.{data.source_lang}", f"{name}.{data.target_lang}"
+    drawn = f", or {key}.from_train=1000 to draw pairs from data.train" if key == "data.valid" else ""
     return (
         f"{key}: names no data. Set {key}.source={source} {key}.target={target} (two text files), "
-        f"or {key}.path={name}.tsv (TSV, JSONL or Parquet){hub}"
+        f"or {key}.path={name}.tsv (TSV, JSONL or Parquet){hub}{drawn}"
     )
 
 

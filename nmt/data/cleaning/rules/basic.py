@@ -115,8 +115,8 @@ class LeakedRule(Rule):
     def __init__(self, sources: Iterable[str], targets: Iterable[str], tags: Collection[str] = ()) -> None:
         lines = set(filter(str.strip, sources))
         lines |= {without_tag(line, tags) for line in lines}
-        self.sources = frozenset(map(_comparison_key, lines))
-        self.targets = frozenset(map(_comparison_key, filter(str.strip, targets)))
+        self.sources = frozenset(map(comparison_key, lines))
+        self.targets = frozenset(map(comparison_key, filter(str.strip, targets)))
         self.source_heads = frozenset(text[:_HEAD] for text in self.sources)
         self.target_heads = frozenset(text[:_HEAD] for text in self.targets)
 
@@ -138,8 +138,8 @@ class LeakedRule(Rule):
         return cls(sources, targets, setting.tags)
 
     def drops(self, source: str, target: str) -> bool:
-        """Whether a side equals a held-out text, compared by `_comparison_key`."""
-        return _comparison_key(source) in self.sources or _comparison_key(target) in self.targets
+        """Whether a side equals a held-out text, compared by `comparison_key`."""
+        return comparison_key(source) in self.sources or comparison_key(target) in self.targets
 
     def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
         """Returns the pairs with a side that begins like a held-out text."""
@@ -147,8 +147,8 @@ class LeakedRule(Rule):
         for lines, heads in ((sources, self.source_heads), (targets, self.target_heads)):
             begins = [
                 begin.casefold().replace(" ", "")
-                if (begin := line[: 2 * _HEAD]).isascii() and begin.isprintable()  # `_comparison_key`, faster
-                else _comparison_key(begin)
+                if (begin := line[: 2 * _HEAD]).isascii() and begin.isprintable()  # `comparison_key`, faster
+                else comparison_key(begin)
                 for line in lines
             ]
             # Normalisation reorders only combining marks. A head that no mark follows is therefore also the
@@ -161,7 +161,7 @@ class LeakedRule(Rule):
         return sorted(suspects)
 
 
-def _comparison_key(text: str) -> str:
+def comparison_key(text: str) -> str:
     """Returns a key that is equal for texts that look alike.
 
     Case and white space are removed, and compatibility characters are decomposed. To the model, most texts
