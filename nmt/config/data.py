@@ -92,11 +92,9 @@ class TaggedConfig(PairsConfig):
     groups: str | None = path_field("file", None)
     """Text file with one label per line. Each label is also scored separately."""
     names: list[str] = field(default_factory=list)
-    """Names of the files, such as `[topic,general]` for a `source` of two files. Each file is also scored
-    separately."""
+    """Names of the files of `source`, such as `[topic,general]`. Each file is also scored separately."""
     tag: str | None = None
-    """Piece put before every source, such as `<2de>`. In validation and test: the tag of a training
-    corpus."""
+    """Piece put before every source, such as `<2de>`. In validation and test: that of a training corpus."""
 
 
 @dataclass
@@ -380,6 +378,8 @@ class DataConfig(Section, key="data."):
         for name, corpus in self.train.corpora.items():
             self._check_corpus(f"data.train.corpora.{name}", corpus)
         for key, split in {"data.valid": self.valid, "data.test": self.test}.items():
+            if split.from_train is not None:
+                check(f"{key}.from_train", split.from_train, between(1, 1_000_000))
             for name in split.sets:
                 if not _SET_NAME.fullmatch(name):
                     raise UserError(

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 
 from nmt.config import DataConfig, SplitConfig
-from nmt.config.checks import between, check
 from nmt.data.cleaning.rules.basic import comparison_key
 from nmt.data.corpora.columns import Pair
 from nmt.data.corpora.corpus import given_options
@@ -28,11 +27,10 @@ def with_drawn(config: DataConfig, folder: Path) -> DataConfig:
     """Returns the options with files in place of `from_train`; `write_drawn` writes them later.
 
     Raises:
-        UserError: `from_train` is out of bounds, or the split also has data of its own.
+        UserError: a split has `from_train` and data of its own.
     """
     changed = dict[str, SplitConfig]()
     for name, count in _counts(config).items():
-        check(f"data.{name}.from_train", count, between(1, 1_000_000))
         split: SplitConfig = getattr(config, name)
         others = ("sets", "groups", "names", "tag")
         given = given_options(split) + [option for option in others if getattr(split, option)]

@@ -145,7 +145,6 @@ def test_what_can_not_be_drawn(
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        (SplitConfig(from_train=0), r"^data\.valid\.from_train=0: must be between 1 and 1,000,000"),
         (SplitConfig(from_train=6, path="a.tsv"), r"from_train=6: data\.valid\.path is also given\. Remove"),
         (SplitConfig(from_train=6, names=["a"]), r"from_train=6: data\.valid\.names is also given\. Remove"),
     ],
