@@ -13,6 +13,7 @@ from nmt.config import DataConfig, SplitConfig
 from nmt.data.cleaning.rules.basic import comparison_key
 from nmt.data.corpora.columns import Pair
 from nmt.data.corpora.corpus import given_options
+from nmt.data.corpora.held_out import HeldOut, is_given, read_sets
 from nmt.data.corpora.sources import open_sources
 from nmt.data.corpora.text import read_lines
 from nmt.data.preparation.cleaned import CleanedText
@@ -48,7 +49,8 @@ def write_drawn(config: DataConfig, folder: Path, *, again: bool) -> None:
 
     Only corpora without a tag in the languages of the data are drawn from. The pairs are those with the
     lowest hashes of their sources. So they do not depend on the order of the text, most of them remain if the
-    text grows, and no two have the same source. The pairs of the test follow those of the validation.
+    text grows, and no two have the same source. The pairs of the test follow those of the validation. None is
+    in a validation or test of its own.
 
     Args:
         config: the options of the data.
@@ -56,8 +58,9 @@ def write_drawn(config: DataConfig, folder: Path, *, again: bool) -> None:
         again: draw also if there are files. Without it they must have as many lines as the options say.
 
     Raises:
-        UserError: the files have other numbers of lines, the cleaned text has too few pairs, `drop_leaked` is
-            off, so that the pairs would also be learnt, or a file can't be written.
+        UserError: the files have other numbers of lines, there are too few pairs, or no data of the
+            validation, `drop_leaked` is off, so that the pairs would also be learnt, or a file can't be
+            written.
     """
     counts = _counts(config)
     if not counts:
@@ -99,7 +102,12 @@ def _files(config: DataConfig, name: str, folder: Path) -> tuple[Path, Path]:
 
 def _drawn(config: DataConfig, counts: Mapping[str, int]) -> list[Pair]:
     key = next(f"data.{name}.from_train={count}" for name, count in counts.items())
-    cleaned, total = CleanedText(config, open_sources(config), []), sum(counts.values())
+    held_out = list[HeldOut]()
+    for name in ("valid", "test"):
+        split: SplitConfig = getattr(config, name)
+        if name not in counts and (name == "valid" or is_given(split)):
+            held_out += read_sets(split, config, f"data.{name}").values()
+    cleaned, total = CleanedText(config, open_sources(config), held_out), sum(counts.values())
     languages = config.source_lang, config.target_lang
     texts = []
     for source, text in zip(cleaned.sources, cleaned.nonempty_texts(), strict=True):

@@ -87,6 +87,16 @@ def test_what_is_drawn_is_not_learnt(config: DataConfig, tmp_path: Path) -> None
     )
 
 
+def test_a_test_is_not_drawn_from_a_validation_of_its_own(config: DataConfig, tmp_path: Path) -> None:
+    own = lowest(PAIRS, 3)
+    given = replace(config, valid=SplitConfig(**write_pairs(tmp_path, "own", own)))
+    write_drawn(given, tmp_path / "held_out", again=True)
+    assert lines(tmp_path / "held_out/test.xx") == [source for source, _ in lowest(PAIRS, 7)[3:]]
+    with pytest.raises(ValueError, match=r"^data\.valid: names no data"):
+        write_drawn(replace(config, valid=SplitConfig()), tmp_path / "new", again=True)
+    assert not (tmp_path / "new").exists()
+
+
 def test_the_files_of_a_begun_run_stay(config: DataConfig, tmp_path: Path) -> None:
     folder = tmp_path / "held_out"
     write_drawn(config, folder, again=False)
