@@ -36,18 +36,28 @@ MODULES = {
 """Commands and their modules in `nmt.cli`."""
 
 CLIENT = """
-import array, json, os, signal, socket, sys
+import array, json, os, select, signal, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect(sys.argv[1])
 task = json.dumps([sys.argv[2:], os.getcwd(), dict(os.environ)]).encode()
 streams = array.array("i", [0, 1, 2])
 server.sendmsg([len(task).to_bytes(8, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
 server.sendall(task)
-answer = server.makefile("r")
-pid = int(answer.readline())
+def number_of_line():
+    line = b""
+    while (byte := server.recv(1)) not in (b"\\n", b""):
+        line += byte
+    return int(line)
+pid = number_of_line()
+arrived, arriving = os.pipe()
+os.set_blocking(arriving, False)
+signal.set_wakeup_fd(arriving)  # the handler of a signal just before a call that waits would wait, too
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
-    signal.signal(number, lambda number, frame: os.kill(pid, number))
-status = int(answer.readline())
+    signal.signal(number, lambda number, frame: None)
+while server not in select.select([server, arrived], [], [])[0]:
+    for number in os.read(arrived, 64):
+        os.kill(pid, number)
+status = number_of_line()
 if status < 0:
     signal.signal(-status, signal.SIG_DFL)
     os.kill(os.getpid(), -status)

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 
 from nmt.config import DataConfig, SplitConfig
@@ -109,19 +109,17 @@ def _drawn(config: DataConfig, counts: Mapping[str, int]) -> list[Pair]:
             held_out += read_sets(split, config, f"data.{name}").values()
     cleaned, total = CleanedText(config, open_sources(config), held_out), sum(counts.values())
     languages = config.source_lang, config.target_lang
-    texts = []
-    for source, text in zip(cleaned.sources, cleaned.nonempty_texts(), strict=True):
-        if source.tag is None and source.languages == languages:
-            texts.append(text)
-            if not source.cleaning.drop_leaked:
-                raise UserError(
-                    f"{key}: without data.cleaning.drop_leaked these pairs would also be learnt. Set it to "
-                    "true, or give files."
-                )
-    if not texts:
+    used = [source.tag is None and source.languages == languages for source in cleaned.sources]
+    if not any(used):
         raise UserError(
             f"{key}: no training corpus without a tag is in the languages of the data. Give files."
         )
+    if not all(source.cleaning.drop_leaked for source in cleaned.sources):
+        raise UserError(
+            f"{key}: without data.cleaning.drop_leaked these pairs would also be learnt. Set it to true, or "
+            "give files."
+        )
+    texts = [*compress(cleaned.nonempty_texts(), used)]
     number = sum(text.num_pairs for text in texts)
     with progress(total=number, unit="pairs", description="Drawing held-out pairs") as bar:
 
