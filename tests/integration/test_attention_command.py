@@ -13,6 +13,7 @@ from commands import Toy
 import nmt
 
 
+@pytest.mark.slow
 def test_a_page_of_the_first_lines(toy: Toy, trained: Path, tmp_path: Path) -> None:
     page = tmp_path / "a.html"
     options = [f"model_dir={trained}", f"attention={page}"]

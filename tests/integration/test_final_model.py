@@ -275,7 +275,11 @@ def test_the_results_of_earlier_versions_are_not_made_anew(
             "on the validation of training",
             marks=pytest.mark.slow,
         ),
-        ({"criterion": "loss", "precision": Precision.bf16}, "on the validation of training"),
+        pytest.param(
+            {"criterion": "loss", "precision": Precision.bf16},
+            "on the validation of training",
+            marks=pytest.mark.slow,
+        ),
         ({"criterion": "loss", "max_updates": 14}, "but the checkpoint of update 14 alone had 5."),
     ],
 )

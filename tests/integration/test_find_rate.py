@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from commands import Toy
 
 
+@pytest.mark.slow
 def test_the_command_leaves_nothing_to_resume(toy: Toy, tmp_path: Path) -> None:
     options = toy.small(f"run_dir={tmp_path / 'run'}", "recipe=none", "training.schedule.name=constant")
     told = toy.done("nmt-train", *options, "find_rate=true").stdout.decode()

@@ -48,13 +48,13 @@ def raising(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int)
     ("owner", "name", "number"),
     [
         (run, "with_choices", signal.SIGHUP),  # before the loop
-        (run, "prepare", signal.SIGUSR1),
-        (run, "write_data_report", signal.SIGQUIT),
+        pytest.param(*(run, "prepare", signal.SIGUSR1), marks=pytest.mark.slow),
+        pytest.param(*(run, "write_data_report", signal.SIGQUIT), marks=pytest.mark.slow),
         (Trainer, "_micro_batch", signal.SIGUSR2),
-        (Trainer, "_micro_batch", signal.SIGXCPU),
+        pytest.param(*(Trainer, "_micro_batch", signal.SIGXCPU), marks=pytest.mark.slow),
         (Validator, "validate", signal.SIGHUP),
         (finish, "select_best", signal.SIGHUP),
-        (finish, "_scores", signal.SIGUSR1),
+        pytest.param(*(finish, "_scores", signal.SIGUSR1), marks=pytest.mark.slow),
         (finish, "save_bundle", signal.SIGTERM),
     ],
 )

@@ -56,6 +56,7 @@ def task(tmp_path: Path) -> Task:
     return Task(text, text, text, text, langs=("en", "de"), minutes=1 / 15, cores=1, every=1)
 
 
+@pytest.mark.slow
 def test_curve_is_measured_once(tmp_path: Path, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "GRACE", 0.5)
     program = Copying(task, Path(sys.executable), tmp_path / "copying")

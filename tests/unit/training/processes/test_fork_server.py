@@ -76,7 +76,7 @@ def test_what_is_forked_has_its_imports(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(fork_server.START_METHOD != "forkserver", reason="processes are not forked here")
-@pytest.mark.parametrize(("length", "in_tmp"), [(75, False), (76, True)])
+@pytest.mark.parametrize(("length", "in_tmp"), [pytest.param(75, False, marks=pytest.mark.slow), (76, True)])
 def test_a_long_path_of_the_temporary_folder(length: int, in_tmp: bool) -> None:
     """The path of a socket has at most 107 bytes."""
     link = Path(tempfile.mkdtemp(dir="/tmp"))

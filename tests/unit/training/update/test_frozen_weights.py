@@ -93,7 +93,10 @@ def test_steps_of_the_other_weights(parts: list[str], architecture: str, tie: Ti
     assert_like_the_twin(found, twin(network, 3), start)
 
 
-@pytest.mark.parametrize(("tie", "always"), [(Tie.all, True), (Tie.all, False), (Tie.none, False)])
+@pytest.mark.parametrize(
+    ("tie", "always"),
+    [(Tie.all, True), pytest.param(Tie.all, False, marks=pytest.mark.slow), (Tie.none, False)],
+)
 @pytest.mark.parametrize("parts", [*FREEZE, ["embeddings", "decoder", "encoder"]], ids=",".join)
 def test_sharded_steps_of_the_other_weights(parts: list[str], tie: Tie, always: bool) -> None:
     """The last case trains the bias and, without tying, the output matrix: no hidden state has a gradient."""
