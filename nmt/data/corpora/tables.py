@@ -81,7 +81,9 @@ def _pairs(rows: Iterator[_Row], file: DataFile, data: DataConfig, malformed: Ma
                     "data.target_key."
                 )
         if len(row) != width:
-            malformed.drop(f"{file}:{number}: has {len(row)} columns, but the first line has {width}.")
+            malformed.drop(
+                f"{file}:{number}: has {len(row)} columns, but the first line has {width}. Correct it."
+            )
             continue
         yield row[source], row[target]
 
@@ -131,7 +133,9 @@ def _csv_rows(file: DataFile, malformed: Malformed) -> Iterator[_Row]:
             return
         width = width or len(row)
         if not problem and len(used) > 1 and len(row) != width:
-            problem = f"has {len(row)} columns in {len(used)} lines, but the first line has {width}"
+            problem = (
+                f"has {len(row)} columns in {len(used)} lines, but the first line has {width}. Correct it"
+            )
         if problem:
             malformed.drop(f"{file}:{used[0][0]}: {problem}.")
             again.extendleft(reversed(used[1:]))

@@ -87,7 +87,11 @@ def test_columns_in_other_spellings(
         ),
         ("en\tfr\n", (), "a.tsv:1: no column target or translation.de or de for the target side"),
         ("en\tde\n", ("english", "de"), "no column english for the source side. .*en, de"),
-        ("source\ttarget\na\tb\na\tb\tc\n", (), "a.tsv:3: has 3 columns, but the first line has 2"),
+        (
+            "source\ttarget\na\tb\na\tb\tc\n",
+            (),
+            "a.tsv:3: has 3 columns, but the first line has 2. Correct it.",
+        ),
         ("source\ttarget\na b\n", (), "a.tsv:2: has 1 columns"),
         ("a\tb\n\nc\td\n", ("0", "1"), "a.tsv:2: is blank, but rows follow"),
         ("a\tb\n", ("0", "2"), r"a.tsv:1: has 2 columns, so there is no column 2 \(counted from 0\)"),
