@@ -149,7 +149,7 @@ class SplitConfig(TaggedConfig):
     sets: dict[str, SetConfig] = field(default_factory=dict)
     """Several named sets instead of one. Each has its own scores, signatures and curve."""
     from_train: int | None = None
-    """Number of pairs to draw from the training text in place of data of its own; they are not learnt."""
+    """Number of pairs that `nmt-train` takes out of the training text for this split."""
 
 
 @dataclass

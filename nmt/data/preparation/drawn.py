@@ -30,9 +30,9 @@ def with_drawn(config: DataConfig, folder: Path) -> DataConfig:
     Raises:
         UserError: a split has `from_train` and data of its own.
     """
-    changed = dict[str, SplitConfig]()
+    splits = {"valid": config.valid, "test": config.test}
     for name, count in _counts(config).items():
-        split: SplitConfig = getattr(config, name)
+        split = splits[name]
         others = ("sets", "groups", "names", "tag")
         given = given_options(split) + [option for option in others if getattr(split, option)]
         if given:
@@ -40,8 +40,8 @@ def with_drawn(config: DataConfig, folder: Path) -> DataConfig:
                 f"data.{name}.from_train={count}: data.{name}.{given[0]} is also given. Remove one of them."
             )
         source, target = _files(config, name, folder)
-        changed[name] = SplitConfig(source=str(source), target=str(target))
-    return replace(config, **changed)  # type: ignore[arg-type]
+        splits[name] = SplitConfig(source=str(source), target=str(target))
+    return replace(config, valid=splits["valid"], test=splits["test"])
 
 
 def write_drawn(config: DataConfig, folder: Path, *, again: bool) -> None:
