@@ -239,7 +239,8 @@ def main() -> int:
     )
     race = Race(folder, task)
     for name in given.programs:
-        environment = given.environments.absolute() / name / "bin" / "python"  # a link, not resolved
+        shared = PROGRAMS[name].environment or name
+        environment = given.environments.absolute() / shared / "bin" / "python"  # a link, not resolved
         program = PROGRAMS[name](task, Path(sys.executable) if name == "nmt" else environment, folder / name)
         if not program.python.exists():
             report(f"{name}: skipped, no {program.python}. Install it there: {program.install}")

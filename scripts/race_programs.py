@@ -45,11 +45,13 @@ class Program(ABC):
         install: the command that installs it.
         recipe: its recipe, the source of the recipe, and all that is different here.
         checkpoints: patterns of its checkpoints, files or folders, in its folder.
+        environment: the program whose environment it has; empty: its own.
     """
 
     install: ClassVar[str]
     recipe: ClassVar[str]
     checkpoints: ClassVar[Sequence[str]]
+    environment: ClassVar[str] = ""
 
     def __init__(self, task: Task, python: Path, work: Path) -> None:
         """Stores the task, the Python of the environment and the folder."""
@@ -116,6 +118,12 @@ class Fairseq(Program):
         "lower-cased Moses tokens; checkpoints and validations after `--every` updates, not an epoch."
     )
     checkpoints = ("checkpoints/checkpoint[0-9]*.pt", "checkpoints/checkpoint_[0-9]*.pt")
+    model: ClassVar[Sequence[str]] = (
+        "--arch", "transformer_iwslt_de_en", "--share-decoder-input-output-embed",
+        "--lr", "5e-4", "--warmup-updates", "4000", "--weight-decay", "0.0001",
+    )  # fmt: skip
+    dictionary: ClassVar[Sequence[str]] = ()
+    checkpoints_every: ClassVar[int] = 1  # times `every` updates
 
     def commands(self) -> list[list[str]]:
         """Pieces, binary data, training."""
@@ -130,22 +138,21 @@ class Fairseq(Program):
         )
         # An update at the end of an epoch has no checkpoint of its number. So a corpus of few updates, 4,096
         # pieces of 4 bytes each, has its checkpoints after epochs.
-        epochs = round(task.every * 4096 * 4 / max(1, task.target.stat().st_size))
+        every = self.checkpoints_every * task.every
+        epochs = round(every * 4096 * 4 / max(1, task.target.stat().st_size))
         return [
             self.sentencepiece(model_type="bpe"),
             self.script("python", "-c", encode),
             self.script(
                 "fairseq-preprocess", *self._langs(), "--destdir", work / "data", "--workers", task.cores,
-                "--trainpref", work / "train", "--validpref", work / "valid",
+                "--trainpref", work / "train", "--validpref", work / "valid", *self.dictionary,
             ),
             self.script(
                 "fairseq-train", work / "data", *self._langs(), "--cpu", "--save-dir", work / "checkpoints",
-                "--arch", "transformer_iwslt_de_en", "--share-decoder-input-output-embed",
-                "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--clip-norm", "0.0",
-                "--lr", "5e-4", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4000",
-                "--dropout", "0.3", "--weight-decay", "0.0001", "--max-tokens", "4096",
+                *self.model, "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--clip-norm", "0.0",
+                "--lr-scheduler", "inverse_sqrt", "--dropout", "0.3", "--max-tokens", "4096",
                 "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1",
-                "--save-interval-updates", 0 if epochs else task.every,
+                "--save-interval-updates", 0 if epochs else every,
                 "--save-interval", epochs or MANY, "--validate-interval", epochs or MANY,
                 "--no-last-checkpoints", "--no-save-optimizer-state",
             ),
@@ -171,6 +178,25 @@ class Fairseq(Program):
 
     def _langs(self) -> list[str]:
         return ["-s", self.task.langs[0], "-t", self.task.langs[1]]
+
+
+class FairseqTiny(Fairseq):
+    """fairseq 0.12 with the model of Wu et al. 2021 for Multi30k."""
+
+    recipe = (
+        "README-baseline.md of Revisit-MMT (Wu et al. 2021): 4 + 4 layers of width 128. Different: BPE of "
+        "SentencePiece on raw text, not of lower-cased Moses tokens; checkpoints and validations after 10 "
+        "times `--every` updates, not an epoch; no mean of checkpoints."
+    )
+    environment = "fairseq"
+    model = (
+        "--arch", "transformer", "--share-all-embeddings", "--lr", "0.005", "--warmup-updates", "2000",
+        "--encoder-layers", "4", "--encoder-embed-dim", "128", "--encoder-ffn-embed-dim", "256",
+        "--decoder-layers", "4", "--decoder-embed-dim", "128", "--decoder-ffn-embed-dim", "256",
+        "--encoder-attention-heads", "4", "--decoder-attention-heads", "4",
+    )  # fmt: skip
+    dictionary = ("--joined-dictionary",)
+    checkpoints_every = 10
 
 
 _JOEYNMT = """
@@ -353,6 +379,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 PROGRAMS: Mapping[str, type[Program]] = {
-    "nmt": Nmt, "fairseq": Fairseq, "joeynmt": JoeyNmt, "eole": Eole, "marian": Marian
+    "nmt": Nmt, "fairseq": Fairseq, "fairseq-tiny": FairseqTiny, "joeynmt": JoeyNmt, "eole": Eole,
+    "marian": Marian,
 }  # fmt: skip
-"""Name → program; the name is also that of its environment."""
+"""Name → program; the name is also that of its environment, unless it has that of another program."""

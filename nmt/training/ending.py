@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from nmt.config import TrainingConfig
 from nmt.training.forecast import Forecast
-from nmt.training.state.progress import Progress
+from nmt.training.state.progress import TIMES, Progress
 from nmt.training.update.schedule import Schedule
 
-_TIMES = ("max_minutes", "budget")
 _SHORTEST = 0.05
 """The shortest fall of the learning rate, relative to the updates before it. A budget that is already used
 allows none."""
@@ -88,7 +87,7 @@ class Ending:
     def _corrected(self, limit: str, last: int, progress: Progress) -> End | None:
         first, now = progress.decays[0], progress.decays[-1]
         last = self._not_too_soon(last, first.begin, progress.update)
-        is_time = limit in _TIMES and now.limit in _TIMES
+        is_time = limit in TIMES and now.limit in TIMES
         enough = progress.update - now.begin >= (now.end - first.begin) / _CORRECTIONS
         if (not is_time and last >= now.end) or abs(last - now.end) <= _OFF * last or not enough:
             return None

@@ -215,7 +215,8 @@ class Forecast:
         done = progress.update // every if every else progress.cursor.epoch
         if not done or progress.seconds <= 0.0:
             return None
-        return (progress.total_seconds - progress.seconds) / done / self._pace_before
+        seconds = progress.total_seconds - progress.undone_seconds - progress.seconds
+        return seconds / done / self._pace_before
 
     def _tokens_per_update(self, progress: Progress) -> float:
         return (

@@ -59,6 +59,7 @@ class Progress:
         target_tokens: target tokens trained on.
         seconds: time spent in updates, over all sessions of the run.
         total_seconds: time spent training, including validation and saving.
+        undone_seconds: the part of `total_seconds` after updates from which a longer training resumed.
         made: updates that were applied to the current weights.
         skipped_updates: updates whose loss or gradient was not finite, including overflows of fp16.
         skipped_in_a_row: number of consecutive skipped updates up to `update`, except overflows of fp16.
@@ -87,6 +88,7 @@ class Progress:
     target_tokens: int = 0
     seconds: float = 0.0
     total_seconds: float = 0.0
+    undone_seconds: float = 0.0
     made: int = 0
     skipped_updates: int = 0
     skipped_in_a_row: int = 0
@@ -236,6 +238,9 @@ class Progress:
 
 LIMITS = ("max_updates", "max_epochs", "max_minutes", "budget", "patience", "finish")
 """What ends a training: its options, and the request to finish (`RunFolder.finish`)."""
+
+TIMES = ("max_minutes", "budget")
+"""Those of `LIMITS` that are times."""
 
 
 def limit_in_words(limit: str, config: TrainingConfig) -> str:

@@ -204,7 +204,7 @@ def test_the_first_validation_corrects_the_time(said: pytest.LogCaptureFixture) 
 
 def test_a_resume_knows_the_time_of_validations(said: pytest.LogCaptureFixture) -> None:
     """In updates, since the machine may be another one, which is ten times as fast here."""
-    progress = Progress(update=40, target_tokens=40_000, seconds=400.0, total_seconds=460.0)
+    progress = Progress(40, target_tokens=40_000, seconds=400.0, total_seconds=1360.0, undone_seconds=900.0)
     one = forecast(10_000, 100_000, progress, max_updates=100, validate_every=20, checkpoint_every=0)
     start(one, progress, 10, 1.0)
     # Two validations took 60 s, 6 updates; 50 updates and 3 validations are left.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from nmt.config import DataConfig, ScheduleConfig, TrainConfig, TrainingConfig
 from nmt.data.batches.stream import Cursor
 from nmt.errors import UserError
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
@@ -17,10 +19,13 @@ from nmt.training.state.recovery import (
     good_updates,
     in_words,
     last_applied_update,
+    load_resume_checkpoint,
     must_roll_back,
     note_skip,
     rolled_back,
 )
+from nmt.training.state.run_folder import RunFolder
+from nmt.training.update.schedule import Decay
 
 
 def skipping(first: int, last: int, saved: list[int]) -> Progress:
@@ -101,3 +106,40 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 def test_a_batch_in_words() -> None:
     record = {"epoch": 0, "block": 2, "batch": 6, "rows": [5, 9], "target": "ein Satz"}
     assert in_words(record) == "epoch 1, block 3, batch 7 (2 pairs, the first target: ein Satz)"
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "longer", "kept"),
+    [
+        ("budget", "3m", "3.1m", "training.budget=3.1m: 0.6 minutes of it are left, and"),
+        ("budget", "3m", "3.2m", None),
+        ("max_minutes", 2.0, 2.6, "training.max_minutes=2.6: 0.6 minutes of it are left, and"),
+        ("max_minutes", 2.0, 2.7, None),
+        ("max_updates", 100, 101, None),
+    ],
+)
+def test_a_finished_run_is_longer_only_if_the_time_left_is_longer_than_its_fall(
+    limit: str, value: Any, longer: Any, kept: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rate fell for 40 seconds, from update 80 to 100. Preparation took 30."""
+    run, weights = RunFolder(tmp_path), {"w": torch.zeros(2)}
+    fall = Decay(80, 100, 1.0, limit, 3.0 if limit == "budget" else value)
+    before = Progress(update=80, seconds=70.0, total_seconds=80.0, prepared_seconds=20.0, decays=[fall])
+    end = Progress(update=100, seconds=90.0, total_seconds=120.0, prepared_seconds=30.0, decays=[fall])
+    folder = CheckpointFolder(run.checkpoints, {})
+    for progress in (before, end):
+        folder.save(Checkpoint(progress, weights, weights), {})
+
+    data = DataConfig(name="x", source_lang="xx", target_lang="yy")
+    options = TrainingConfig(schedule=ScheduleConfig(name="wsd"), **{limit: longer})
+    found = load_resume_checkpoint(TrainConfig(run_dir="x", data=data, training=options), run, folder)
+    assert found is not None
+    progress = found.progress
+    if kept:
+        assert kept in caplog.text and folder.updates() == [80, 100]
+        assert progress.update == 100 and progress.ended(options) == f"training.{limit}={longer} is reached"
+    else:
+        assert folder.updates() == [80] and progress.ended(options) is None
+        assert (progress.update, progress.seconds, progress.decays) == (80, 70.0, [])
+        assert (progress.total_seconds, progress.prepared_seconds) == (120.0, 30.0)
+        assert progress.undone_seconds == 40.0
