@@ -41,8 +41,9 @@ class Forecast:
 
     An update with two passes (R-Drop, SimCut) takes twice as long as one with one pass.
 
-    Until a validation has been measured in this session, its time is that of earlier sessions, relative to an
-    update. In the first session it is derived from its number of target tokens.
+    A validation takes as long as the last one in this session: a model that has learnt more writes shorter
+    translations. Before it, the time is that of earlier sessions, relative to an update. In the first session
+    it is derived from the number of target tokens.
 
     `progress` is that of the start of the session.
     """
@@ -69,7 +70,7 @@ class Forecast:
         self._relative = self._validation_of_earlier_sessions(progress)
         self._updates = self._session = self._timed = 0.0
         self._session_passes = self._timed_passes = 0
-        self._validations = self._validating = 0.0
+        self._validation: float | None = None
         self._checkpoints = self._saving = 0.0
         self._said = False
         self._final_tokens = _final_tokens(config, prepared, self._num_checkpoints(progress))
@@ -116,10 +117,8 @@ class Forecast:
 
     def add_validation(self, seconds: float, progress: Progress) -> None:
         """Adds a validation; logs the expected time again if the first one changes it much."""
-        before = self._seconds_to_end(progress)
-        self._validations += 1
-        self._validating += seconds
-        if self._validations == 1 and self._said and progress.ended(self._options) is None:
+        before, first, self._validation = self._seconds_to_end(progress), self._validation is None, seconds
+        if first and self._said and progress.ended(self._options) is None:
             if abs(self._seconds_to_end(progress) - before) > _CHANGED * before:
                 self._say(progress)
 
@@ -193,8 +192,8 @@ class Forecast:
 
     def _seconds_per_token(self, progress: Progress) -> float:
         """The time of a validation for each target token of the references."""
-        if self._validations:
-            return self._validating / self._validations / self._validated_tokens
+        if self._validation is not None:
+            return self._validation / self._validated_tokens
         if self._relative is not None:
             return self._relative * self._pace / self._validated_tokens
         relative = _LOSS + _SEARCH * self._config.decoding.beam_size

@@ -198,8 +198,9 @@ def test_the_first_validation_corrects_the_time(said: pytest.LogCaptureFixture) 
     progress.total_seconds += 25.0
     assert one.seconds_left(progress) == 180 * 1.0 + 9 * 20.0 + 5.0
     assert [message.partition(":")[0] for message in said.messages] == ["update 10", "update 20"]
-    one.add_validation(20.0, progress)
+    one.add_validation(8.0, progress)  # shorter translations
     assert len(said.messages) == 2
+    assert one.seconds_left(progress) == 180 * 1.0 + 9 * 8.0 + 5.0
 
 
 def test_a_resume_knows_the_time_of_validations(said: pytest.LogCaptureFixture) -> None:
