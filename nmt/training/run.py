@@ -231,6 +231,8 @@ def _run_main(config: TrainConfig, ranks: Ranks, judge: Judge | None = None) -> 
             results = _train_and_finish(config, prepared, ranks, start, started, judge)
         else:
             option = results["training"]["ended"].split("=")[0]
+            if not option.startswith("training."):  # by a request, so that any of the limits will do
+                option = "training.budget" if config.training.budget else "training.max_updates"
             more = "" if option in fixed_options(config) else f"; a larger {option} resumes it"
             log.info("%s: training is done already%s", folder.path, more)
         text = "\n".join([*reports_in_words(results["data"]), results_text(config, results, folder)])

@@ -113,3 +113,18 @@ def test_a_finished_run_names_what_goes_on(
     said.clear()
     train(config)
     assert said.records[-1].getMessage() == f"{tmp_path / 'run'}: training is done already{more}"
+
+
+def test_a_run_whose_end_was_requested_names_what_goes_on(
+    data: Path, tmp_path: Path, said: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/finish").touch()
+    schedule = ScheduleConfig(name="wsd", peak=0.02, warmup_updates=2)
+    for budget, option in ((None, "max_updates"), ("1d", "budget")):
+        config = toy_config(data, tmp_path / "run", schedule=schedule, max_updates=40, budget=budget)
+        train(config)
+        train(config)
+        more = f"; a larger training.{option} resumes it"
+        assert said.records[-1].getMessage() == f"{tmp_path / 'run'}: training is done already{more}"
+        (tmp_path / "run/finish").touch()
