@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,7 +17,7 @@ from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.options.search import read_search
-from nmt.runtime.files import expanded, locked, make_folder, replaced
+from nmt.runtime.files import expanded, locked, make_folder, write_text
 from nmt.runtime.streams import log
 
 if TYPE_CHECKING:
@@ -120,12 +121,11 @@ def _run_trial(study: Study, number: int, job: TrainConfig, train: Train) -> Non
     from nmt.reports.comparison_runs import criterion_value
     from nmt.reports.run import RunRecord
     from nmt.training.processes.stopping import Stopped
-    from nmt.training.study import TrialJudge
 
     if study.pruned(number) is None:
         load_plugins_of(job)
         try:
-            train(job, TrialJudge(study, study.identity(number)))
+            train(job, partial(study.judge, study.identity(number)))
         except Stopped:
             if study.pruned(number) is None:
                 raise
@@ -170,8 +170,7 @@ def _compare(
         return None
     page = parent / "sweep.html"
     put(f"\n{compared.plain()}page: {page}\n")
-    with replaced(page) as temporary:
-        temporary.write_text(comparison_page(compared).html(), encoding="utf-8")
+    write_text(page, comparison_page(compared).html())
     return compared.best
 
 

@@ -224,20 +224,13 @@ def _noted(translate_all: TranslateRequests, pairs: list[tuple[str, str]]) -> Tr
 def _write_attention(path: str, translator: Translator, pairs: Sequence[tuple[str, str]]) -> None:
     """Writes the page of the attention in pairs; a pair that is too long is left out, with a warning."""
     from nmt.decoding.attention_page import MOST_BYTES, attention_page
-    from nmt.decoding.pairs import PairAttention, PairReader
+    from nmt.decoding.pairs import PairReader
     from nmt.decoding.torch_searcher import TorchSearcher
 
     assert isinstance(translator.searcher, TorchSearcher)
     reader = PairReader(translator.searcher, translator.tokenizer)
-
-    def seen() -> Iterator[PairAttention]:
-        for pair in pairs:
-            try:
-                yield reader.attention(*pair, MOST_BYTES)
-            except UserError as error:
-                log.warning("%s", error)
-
-    content = attention_page(seen())
+    shown = reader.attentions(pairs, MOST_BYTES, lambda error: log.warning("%s", error))
+    content = attention_page(shown)
     if content is None:
         log.warning("attention=%s: there is no line to show, so the page is not written.", path)
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
@@ -81,29 +81,20 @@ def truth_choices(field: dataclasses.Field[Any]) -> Sequence[str]:
     return choices
 
 
-@dataclass(frozen=True)
-class Disabled:
-    """Options that have no effect while a condition holds.
-
-    Attributes:
-        keys: their names in the section, separated by spaces.
-        holds: the condition, given the section.
-        reason: the rest of the message after `key=value: `; `{0.name}` is an option of the section.
-    """
-
-    keys: str
-    holds: Callable[[Any], bool]
-    reason: str
+Table = Mapping[str, tuple[Callable[[Any], bool], str]]
+"""Options that have no effect while a condition holds: their names in the section, separated by spaces → the
+condition, given the section, and the rest of the message after `key=value: `, where `{0.name}` is an
+option of the section."""
 
 
-def _without_effect(section: Any, table: Sequence[Disabled]) -> Iterator[str]:
+def _without_effect(section: Any, table: Table) -> Iterator[str]:
     """Yields a sentence for each option of a section that has no effect, and is not the default."""
-    for row in table:
-        if row.holds(section):
-            for key in row.keys.split():
+    for keys, (holds, reason) in table.items():
+        if holds(section):
+            for key in keys.split():
                 value = reduce(getattr, key.split("."), section)
                 if value not in ("auto", _default(type(section), key)):
-                    yield f"{section.options_prefix}{key}={_written(value)}: {row.reason.format(section)}"
+                    yield f"{section.options_prefix}{key}={_written(value)}: {reason.format(section)}"
 
 
 def _default(kind: type[Any], key: str) -> Any:
@@ -126,7 +117,7 @@ def _written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else shortened(value)
 
 
-_NONE: tuple[Disabled, ...] = ()
+_NONE: Table = {}
 
 
 class Section:
@@ -144,11 +135,7 @@ class Section:
     """Options that are a warning while they have no effect."""
 
     def __init_subclass__(
-        cls,
-        key: str = "",
-        refused: tuple[Disabled, ...] = _NONE,
-        unused: tuple[Disabled, ...] = _NONE,
-        **rest: Any,
+        cls, key: str = "", refused: Table = _NONE, unused: Table = _NONE, **rest: Any
     ) -> None:
         super().__init_subclass__(**rest)
         cls.options_prefix, cls.refused, cls.unused = key, refused, unused

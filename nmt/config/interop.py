@@ -25,7 +25,7 @@ class ExportConfig(Section, refused=disabled.REFUSED_IN_EXPORTS):
     output: str = path_field("folder", "???")
     """Folder for the export. It must not exist, or be empty."""
     format: str = registered_name("ctranslate2", "ctranslate2", "marian", "argos", COPY)
-    """Format of the export, as registered in `nmt.export.EXPORTERS`. `nmt`: a model folder for nmt itself."""
+    """Format of the export, as registered in `nmt.interop.EXPORTERS`. `nmt`: a folder for nmt itself."""
     quantization: str = "float32"
     """Number format of the weights: `float32`, `int8`, `int8_float32`, `int8_float16`, `int8_bfloat16`,
     `int16`, `float16` or `bfloat16`."""
@@ -70,7 +70,7 @@ class ImportConfig(Section):
     output: str = path_field("folder", "???")
     """Model folder to write. It must not exist, or be empty."""
     format: str = registered_name("marian", "marian")
-    """Format of the model, as registered in `nmt.export.IMPORTERS`. `marian`: a Marian model of transformers
+    """Format of the model, as registered in `nmt.interop.IMPORTERS`. `marian`: a Marian model of transformers
     or of Marian itself, such as the OPUS-MT models."""
     source_lang: str | None = None
     """Code of the source language, such as `en`. null: as the model says."""

@@ -50,6 +50,19 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
+def with_values(config: C, values: Mapping[str, Any]) -> C:
+    """Returns a copy of options with other values: full name → value. Each section is checked once."""
+    changes: dict[str, Any] = {key: value for key, value in values.items() if "." not in key}
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        name, _, rest = key.partition(".")
+        if rest:
+            sections.setdefault(name, {})[rest] = value
+    for name, inner in sections.items():
+        changes[name] = with_values(getattr(config, name), inner)
+    return dataclasses.replace(config, **changes)  # type: ignore[type-var]
+
+
 def from_plain(schema: type[C], values: Any, key: str = "") -> C:
     """Reverses `to_plain` for the section `key`. An option that is not given has its default.
 

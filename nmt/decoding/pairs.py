@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nmt.copying.strings import MaskedPair
@@ -110,6 +110,19 @@ class PairReader:
                 links = raw_links(links, *(RawWords.of(text, raw, strings) for text, raw in texts))
             alignments[rows[index]] = links
         return alignments
+
+    def attentions(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        max_weights: int,
+        left_out: Callable[[UserError], object] = lambda error: None,
+    ) -> Iterator[PairAttention]:
+        """Yields the attention of each pair; `left_out` gets the errors of those that have none."""
+        for pair in pairs:
+            try:
+                yield self.attention(*pair, max_weights)
+            except UserError as error:
+                left_out(error)
 
     def attention(self, source: str, target: str, max_weights: int | None = None) -> PairAttention:
         """Returns the attention weights of one model in a pair, whose translation is given (teacher forcing).

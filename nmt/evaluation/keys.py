@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +73,7 @@ def check_runs(config: EvalConfig) -> None:
         UserError: an option has no meaning there or has a wrong value, or an output can't be written.
     """
     keys = "model_dir", "data", "output", "score", "analysis", "source_lang", "target_lang"
-    for key in (*TEXTS, *keys):
-        if (value := getattr(config, key)) not in (None, False):
-            raise UserError(
-                f"{as_option(key, value)}: has no meaning for run folders, which have their translations and "
-                "scores. Leave one of them out."
-            )
+    _refuse(config, (*TEXTS, *keys), "for run folders, which have their translations and scores")
     _check_split(config)
     _check_outputs(config)
 
@@ -88,23 +83,17 @@ def _check_split(config: EvalConfig) -> None:
         raise UserError(f"split={config.split}: must be valid or test.")
 
 
+def _refuse(config: EvalConfig, keys: Iterable[str], why: str) -> None:
+    """Refuses options that have no meaning, for the reason `why`."""
+    for key in keys:
+        if (value := getattr(config, key)) not in (None, False):
+            raise UserError(f"{as_option(key, value)}: has no meaning {why}. Leave one of them out.")
+
+
 def _check_forced(config: EvalConfig) -> None:
     """Refuses options that have no meaning with `score=true`."""
-    for key in (
-        "hypotheses",
-        "baseline",
-        "groups",
-        "source_lang",
-        "target_lang",
-        "analysis",
-        "table",
-        "report",
-    ):
-        if (value := getattr(config, key)) not in (None, False):
-            raise UserError(
-                f"{as_option(key, value)}: has no meaning with score=true, which scores references with a "
-                "model. Leave one of them out."
-            )
+    keys = "hypotheses baseline groups source_lang target_lang analysis table report"
+    _refuse(config, keys.split(), "with score=true, which scores references with a model")
     if config.evaluation != EvaluationConfig():
         raise UserError("evaluation: score=true computes no metrics. Leave one of them out.")
     if config.model_dir is None:

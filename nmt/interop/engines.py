@@ -91,7 +91,7 @@ def _loaded_export(folder: Path, record: Record, config: TranslateConfig | Serve
 
     def translator(decoding: DecodingConfig) -> Translator:
         searcher = CTranslate2Searcher(engine, tokenizer, decoding, record, threads)
-        return Translator(searcher, tokenizer, facts=record.facts)
+        return Translator(searcher, tokenizer, facts=record)
 
     return LoadedModel(record.source_lang, record.target_lang, record.decoding, threads, translator)
 

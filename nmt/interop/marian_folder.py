@@ -51,21 +51,21 @@ def _is_rate(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value < 1
 
 
-_COUNT = None, _is_count, "a whole number from 1 on"
+COUNT = None, _is_count, "a whole number from 1 on"
 _ID = None, _is_id, "the id of a piece"
 _FLAG = True, lambda value: isinstance(value, bool), "true or false"
-_RATE = 0.0, _is_rate, "at least 0 and below 1"
+RATE = 0.0, _is_rate, "at least 0 and below 1"
 _OPTIONS: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
-    "vocab_size": _COUNT,
-    "decoder_vocab_size": (None, lambda value: value is None or _is_count(value), _COUNT[2]),
-    "d_model": _COUNT,
-    "max_position_embeddings": _COUNT,
-    "encoder_layers": _COUNT,
-    "decoder_layers": _COUNT,
-    "encoder_ffn_dim": _COUNT,
-    "decoder_ffn_dim": _COUNT,
-    "encoder_attention_heads": _COUNT,
-    "decoder_attention_heads": _COUNT,
+    "vocab_size": COUNT,
+    "decoder_vocab_size": (None, lambda value: value is None or _is_count(value), COUNT[2]),
+    "d_model": COUNT,
+    "max_position_embeddings": COUNT,
+    "encoder_layers": COUNT,
+    "decoder_layers": COUNT,
+    "encoder_ffn_dim": COUNT,
+    "decoder_ffn_dim": COUNT,
+    "encoder_attention_heads": COUNT,
+    "decoder_attention_heads": COUNT,
     "eos_token_id": _ID,
     "decoder_start_token_id": _ID,
     "pad_token_id": (None, lambda value: value is None or _is_id(value), _ID[2]),
@@ -73,9 +73,9 @@ _OPTIONS: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
     "scale_embedding": (False, *_FLAG[1:]),
     "share_encoder_decoder_embeddings": _FLAG,
     "tie_word_embeddings": _FLAG,
-    "dropout": _RATE,
-    "attention_dropout": _RATE,
-    "activation_dropout": _RATE,
+    "dropout": RATE,
+    "attention_dropout": RATE,
+    "activation_dropout": RATE,
     "activation_function": (
         None,
         lambda value: isinstance(value, str) and value in ACTIVATIONS,
@@ -87,7 +87,7 @@ _EMBEDDINGS = (
     *("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
     "lm_head.weight",
 )
-MOST_BEAMS, MOST_PENALTY = 1000, 10
+_MOST_BEAMS, _MOST_PENALTY = 1000, 10
 """Bounds of the options of decoding."""
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -152,19 +152,23 @@ def model_config(settings: Mapping[str, Any]) -> ModelConfig:
     )
 
 
-def read_decoding(folder: Path, longest: int) -> DecodingConfig:
-    """Returns the options of decoding that a model recommends; values that nmt does not allow are ignored."""
-    options = _optional(folder, GENERATION) or _sections(folder, CONFIG)
-    beams: Any = options.get("num_beams")
-    penalty: Any = options.get("length_penalty")
+def recommended_decoding(beams: Any, exponent: Any, default: float, longest: int) -> DecodingConfig:
+    """Returns the options of decoding that a model recommends; values that nmt does not allow are ignored.
+
+    `exponent` is that of the length by which the other program divides, and `default` its default.
+    """
+    allowed = type(exponent) in (int, float) and 0 <= exponent <= _MOST_PENALTY
     return DecodingConfig(
-        beam_size=beams if type(beams) is int and 1 <= beams <= MOST_BEAMS else 1,
-        # The exponent of the length by which transformers divides; its default is 1.
-        length_penalty=float(penalty)
-        if type(penalty) in (int, float) and 0 <= penalty <= MOST_PENALTY
-        else 1.0,
+        beam_size=beams if type(beams) is int and 1 <= beams <= _MOST_BEAMS else 1,
+        length_penalty=float(exponent) if allowed else default,
         max_source_tokens=longest,
     )
+
+
+def read_decoding(folder: Path, longest: int) -> DecodingConfig:
+    """Returns the options of decoding that a model of transformers recommends."""
+    options = _optional(folder, GENERATION) or _sections(folder, CONFIG)
+    return recommended_decoding(options.get("num_beams"), options.get("length_penalty"), 1.0, longest)
 
 
 def read_weights(folder: Path, settings: Mapping[str, Any], config: ModelConfig) -> dict[str, Tensor]:

@@ -15,13 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.config import Activation, DecodingConfig, ModelConfig, Norm, PositionsConfig
+from nmt.config import Activation, ModelConfig, Norm, PositionsConfig
 from nmt.config.checks import shortened
 from nmt.config.plain_yaml import parse_yaml
 from nmt.data.subwords.tokenizer import MAX_BYTES, SOURCE_FILE, TARGET_FILE
 from nmt.errors import UserError
 from nmt.interop.interfaces import Imported
-from nmt.interop.marian_folder import MOST_BEAMS, MOST_PENALTY, Pieces, layer_shapes, shown, sound_pieces
+from nmt.interop.marian_folder import (
+    COUNT,
+    RATE,
+    Pieces,
+    layer_shapes,
+    recommended_decoding,
+    shown,
+    sound_pieces,
+)
 from nmt.interop.marian_model import FORBIDDING_BIAS, Numbering, our_weights
 from nmt.interop.opus_engine import OpusModel
 from nmt.interop.opus_files import DECODER, OPTIONS, OpusFiles
@@ -83,7 +91,8 @@ def read_opus(path: Path) -> Imported:
     weights.require_no_others()
     engine = OpusModel(weights.used, options, pieces, numbering, _LONGEST)
     tokenizer = pieces.tokenizer(path, numbering)
-    return Imported(config, ours, tokenizer, _decoding(decoder), pieces.languages, _LONGEST, engine)
+    decoding = recommended_decoding(decoder.get("beam-size"), decoder.get("normalize"), 0.0, _LONGEST)
+    return Imported(config, ours, tokenizer, decoding, pieces.languages, _LONGEST, engine)
 
 
 def _yaml(text: str, place: str) -> dict[str, Any]:
@@ -144,18 +153,6 @@ def _model_config(given: Mapping[str, Any], place: str) -> tuple[ModelConfig, di
         needed = " or ".join(map(shown, values))
         return value(key, values[0], lambda found: any(_same(found, one) for one in values), needed)
 
-    def count(key: str) -> int:
-        number: int = value(
-            key, None, lambda found: type(found) is int and found > 0, "a whole number from 1 on"
-        )
-        return number
-
-    def rate(key: str) -> float:
-        number: float = value(
-            key, 0.0, lambda found: type(found) in (int, float) and 0 <= found < 1, "at least 0 and below 1"
-        )
-        return float(number)
-
     fixed = {key: one_of(key, *values) for key, values in _FIXED.items()}
     keys = "transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top"
     steps = tuple(given.get(key, default) for key, default in zip(keys, ("", "dan", ""), strict=True))
@@ -168,24 +165,25 @@ def _model_config(given: Mapping[str, Any], place: str) -> tuple[ModelConfig, di
         lambda found: isinstance(found, str) and found in _ACTIVATIONS,
         "relu or swish; nmt's gelu is another function than Marian's",
     )
-    width, inner, heads = count("dim-emb"), count("transformer-dim-ffn"), count("transformer-heads")
+    keys_of_sizes = "dim-emb", "transformer-dim-ffn", "transformer-heads"
+    width, inner, heads = (value(key, *COUNT) for key in keys_of_sizes)
     one_of("transformer-decoder-dim-ffn", inner, 0)
-    if rate("transformer-dropout-attention"):
+    if value("transformer-dropout-attention", *RATE):
         log.warning(
             "transformer-dropout-attention: nmt has no dropout on attention weights. This matters for "
             "training alone."
         )
     config = ModelConfig(
-        encoder_layers=count("enc-depth"),
-        decoder_layers=count("dec-depth"),
+        encoder_layers=value("enc-depth", *COUNT),
+        decoder_layers=value("dec-depth", *COUNT),
         d_model=width,
         d_ff=inner,
         heads=heads,
         norm=_NORMS[steps],
         activation=_ACTIVATIONS[activation],
         positions=PositionsConfig(options={"layout": "tensor2tensor"}),
-        dropout=rate("transformer-dropout"),
-        ffn_dropout=rate("transformer-dropout-ffn"),
+        dropout=float(value("transformer-dropout", *RATE)),
+        ffn_dropout=float(value("transformer-dropout-ffn", *RATE)),
     )
     if width % 2:
         raise UserError(f"{place}: dim-emb={width}: must be even.")
@@ -347,16 +345,3 @@ def _pieces(
     target = None if len(lists) == 1 else whole[1]
     pieces = Pieces(models, whole[0], target, special, (None, None), special_in_text=False)
     return Numbering.of(*sides), pieces
-
-
-def _decoding(decoder: Mapping[str, Any]) -> DecodingConfig:
-    """Returns the options of decoding that a model recommends; values that nmt does not allow are ignored."""
-    beams: Any = decoder.get("beam-size")
-    exponent: Any = decoder.get("normalize")  # of the length by which Marian divides
-    return DecodingConfig(
-        beam_size=beams if type(beams) is int and 1 <= beams <= MOST_BEAMS else 1,
-        length_penalty=float(exponent)
-        if type(exponent) in (int, float) and 0 <= exponent <= MOST_PENALTY
-        else 0.0,
-        max_source_tokens=_LONGEST,
-    )

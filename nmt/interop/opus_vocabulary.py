@@ -5,18 +5,7 @@ from __future__ import annotations
 import re
 
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))")
-_LETTERS = {
-    "0": "\0",
-    "a": "\a",
-    "b": "\b",
-    "e": "\x1b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-}
-_LETTERS |= {"N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029"}
+_LETTERS = dict(zip("0abefnrtvN_LP", "\0\a\b\x1b\f\n\r\t\v\x85\xa0\u2028\u2029", strict=True))
 _ID = re.compile("[0-9]{1,9}", re.ASCII)
 
 

@@ -10,7 +10,6 @@ from nmt.bundle import Bundle, read_config, read_results
 from nmt.config import DecodingConfig
 from nmt.config.storage import from_plain, to_plain
 from nmt.data.cache import fingerprint
-from nmt.data.letter_case import CaseFacts
 from nmt.decoding.facts import TextFacts
 from nmt.errors import UserError
 from nmt.runtime.checksums import file_sums, read_sections
@@ -21,60 +20,37 @@ _VERSION = 2  # increase it if the same model gives another export
 _TARGET = "target.spm"
 
 
-@dataclass(frozen=True)
-class Record:
-    """The facts of an export. All maximum numbers of tokens count EOS.
+@dataclass(frozen=True, kw_only=True)
+class Record(TextFacts):
+    """The facts of an export, with those of the text of its model. All maximum numbers of tokens count EOS.
 
     Attributes:
         format: the format, as registered in `EXPORTERS`.
         quantization: the number format of its weights.
         decoding: the options of decoding of the model.
         made_from: the fingerprint of what the export depends on; see `fingerprint_of`.
-        several_sentences: as in `TextFacts`; an earlier export has none.
-        characters: as in `TextFacts`; an earlier export has none.
-        case: as in `TextFacts`; an earlier export has none.
-        number_words: as in `TextFacts`; an earlier export has none.
-        targets: as in `TextFacts`.
     """
 
     format: str
     quantization: str
-    source_lang: str
-    target_lang: str
     max_source_tokens: int
     max_target_tokens: int
     decoding: DecodingConfig
     made_from: str
-    several_sentences: float | None = None
-    characters: int | None = None
-    case: CaseFacts | None = None
-    number_words: float | None = None
-    targets: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def facts(self) -> TextFacts:
-        """What is known about the text of the model."""
-        return TextFacts(**{fact.name: getattr(self, fact.name) for fact in fields(TextFacts)})
+    targets: dict[str, str] = field(default_factory=dict)  # `from_plain` reads no `Mapping`
 
 
 def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -> Record:
     """Returns the record of an export of a model; see `Exporter.write` for the arguments."""
-    data, model = bundle.config.data, bundle.model
-    facts = TextFacts.of(data, bundle.results)
+    model = bundle.model
     return Record(
+        **vars(TextFacts.of(bundle.config.data, bundle.results)),
         format=format,
         quantization=quantization,
-        source_lang=data.source_lang,
-        target_lang=data.target_lang,
         max_source_tokens=min(max_length, model.max_source_len or max_length),
         max_target_tokens=min(max_length, model.max_target_len or max_length),
         decoding=bundle.config.decoding,
         made_from=fingerprint_of(bundle.folder, format, quantization, max_length),
-        several_sentences=facts.several_sentences,
-        characters=facts.characters,
-        case=facts.case,
-        number_words=facts.number_words,
-        targets=dict(facts.targets),
     )
 
 

@@ -150,6 +150,12 @@ def replaced(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file atomically, in UTF-8; see `replaced`."""
+    with replaced(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
 @contextlib.contextmanager
 def fresh_folder(folder: Path) -> Iterator[Path]:
     """Writes a folder atomically. At the end of the body, the folder must not exist or must be empty.

@@ -37,11 +37,7 @@ if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
     from nmt.decoding.translator import Translator
 
-_PLAIN: dict[str, Any] = {
-    "samples": 0,
-    "mbr": None,
-    "nbest": 1,
-}  # a request chooses the number of translations
+_PLAIN: dict[str, Any] = {"samples": 0, "mbr": None, "nbest": 1}  # a request chooses how many
 _BATCH_CHARACTERS = 400  # of each line of a full batch: the largest work of a batch, about a second on a CPU
 _OVERHEAD = 60  # characters that a line counts more: the steps of its search are never few
 _TAGS = 8  # of a line, which double the work of their search
@@ -238,10 +234,8 @@ class ServedModel:
         reader = PairReader(self._default.searcher, self._default.tokenizer)
         sources = [source for source, target in pairs if target is None]
         found = iter(self._translated(sources, SearchOptions()) if sources else ())
-        for source, target in pairs:
-            text = next(found).hypotheses[0].text if target is None else target
-            with suppress(UserError):
-                yield reader.attention(source, text, MOST_BYTES)
+        texts = (next(found).hypotheses[0].text if target is None else target for _, target in pairs)
+        return reader.attentions(zip((source for source, _ in pairs), texts, strict=True), MOST_BYTES)
 
     def _translated(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
         translator = self._translator(replace(options, markup=False, terms=()))

@@ -17,6 +17,7 @@ from torch import nn
 
 from nmt.bundle import read_config
 from nmt.config import DataConfig, Precision, Sharding, TrainConfig, TrainingConfig
+from nmt.config.storage import with_values
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import budgets, most_pieces
 from nmt.data.batches.stream import FILLED_TO
@@ -97,7 +98,7 @@ def with_former_split(config: TrainConfig, folder: RunFolder) -> TrainConfig:
     """
     if not config.training.fit_micro_batches:
         return config
-    as_given = _with_split(config)
+    as_given = with_values(config, {"training.fit_micro_batches": False})
     if config.data.max_tokens == "auto":
         return as_given
     unresolved = config if choose_device("auto").type == "cuda" else as_given
@@ -129,7 +130,7 @@ def with_fitting_batches(config: TrainConfig, prepared: Prepared, processes: int
     if config.data.max_tokens == "auto":
         tokens = _largest_fitting(config, prepared, processes, "data.max_tokens=auto", LARGEST)
         log.info("data.max_tokens=auto: %d target tokens fit into a micro-batch", tokens)
-        return _with_tokens(config, tokens)
+        return with_values(config, {"data.max_tokens": tokens})
     if not options.fit_micro_batches:
         return config
     world = int(options.devices)
@@ -260,9 +261,9 @@ def _search(config: TrainConfig, prepared: Prepared, ranks: Ranks, meter: Memory
     parts = training_parts(config, prepared, ranks)  # both hold memory
 
     def probe(tokens: int) -> None:
-        probe_memory(parts[0], prepared.train, _with_tokens(config, tokens))
+        probe_memory(parts[0], prepared.train, with_values(config, {"data.max_tokens": tokens}))
 
-    batches = largest_batches(prepared.train, _with_tokens(config, LARGEST).data)
+    batches = largest_batches(prepared.train, replace(config.data, max_tokens=LARGEST))
     longest = max(side.max_len for batch in batches for side in (batch.source, batch.target))
     # Of a graph and of a pass without it, which have memory of their own, the meter sees one.
     copies = 1 if parts[0].captured is None else 2
@@ -340,20 +341,10 @@ def _split_evenly(config: TrainConfig, parts: int) -> int:
     return max(SMALLEST, tokens // parts)
 
 
-def _with_split(
-    config: TrainConfig, max_tokens: int | str | None = None, micro_batches: int | None = None
-) -> TrainConfig:
-    """Returns the options with these micro-batches or those given, without `training.fit_micro_batches`."""
-    parts = micro_batches or config.training.micro_batches
-    return replace(
-        config,
-        data=replace(config.data, max_tokens=max_tokens or config.data.max_tokens),
-        training=replace(config.training, micro_batches=parts, fit_micro_batches=False),
-    )
-
-
-def _with_tokens(config: TrainConfig, tokens: int) -> TrainConfig:
-    return replace(config, data=replace(config.data, max_tokens=tokens))
+def _with_split(config: TrainConfig, max_tokens: int, micro_batches: int) -> TrainConfig:
+    """Returns the options with these micro-batches, without `training.fit_micro_batches`."""
+    values = {"data.max_tokens": max_tokens, "training.micro_batches": micro_batches}
+    return with_values(config, {**values, "training.fit_micro_batches": False})
 
 
 def _batch_memory_errors(data: DataConfig, micro_batches: int) -> AbstractContextManager[None]:

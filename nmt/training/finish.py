@@ -15,6 +15,7 @@ import torch
 from nmt import __version__
 from nmt.bundle import MOST_RESULTS, load_bundle, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
+from nmt.config.storage import with_values
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
 from nmt.decoding.facts import TextFacts
@@ -22,7 +23,7 @@ from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.evaluation.report import Report
 from nmt.model import Seq2Seq, put_on
-from nmt.runtime.files import parse_json, read_text, replaced
+from nmt.runtime.files import parse_json, read_text, write_text
 from nmt.runtime.machine import available_cores, device_name
 from nmt.runtime.model_files import CONFIG, RESULTS
 from nmt.runtime.streams import log, progress
@@ -35,7 +36,7 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import Selection, final_candidates, origin, select_best, table
 from nmt.training.state.checkpoint import CheckpointFolder
 from nmt.training.state.progress import Progress
-from nmt.training.state.run_folder import RunFolder
+from nmt.training.state.run_folder import RunFolder, require_run_folder
 from nmt.training.state.warm_start import initial_model, new_model, start_folder, weights_fingerprint
 from nmt.training.text_evidence import text_evidence
 from nmt.training.trainer import open_checkpoints
@@ -72,7 +73,7 @@ def finish(
     known = selection.best.hypotheses
     penalty = tuned_length_penalty(config, prepared, model, ranks, known)
     if penalty is not None and penalty["chosen"] != config.decoding.length_penalty:
-        config = replace(config, decoding=replace(config.decoding, length_penalty=penalty["chosen"]))
+        config = with_values(config, {"decoding.length_penalty": penalty["chosen"]})
         known = None
     searcher = SharedSearcher([model], prepared.tokenizer, config.decoding.for_segments(), ranks)
     results: dict[str, Any]
@@ -98,7 +99,7 @@ def finish(
                 config.start_from,
             )
     if ranks.is_main:
-        folder.require_present()
+        require_run_folder(folder.path)
         save_bundle(folder.model, config, selection.weights, prepared.tokenizer, results)
         folder.write_results(results)
         if config.training.report:
@@ -277,9 +278,8 @@ def _scores(
             continue
         for key, text in hypotheses.items():
             translations[f"{split}.{key}" if key else split] = text
-            with replaced(folder.hypotheses(".".join(filter(None, (split, key, name))))) as temporary:
-                lines = "".join(f"{line}\n" for line in text)
-                temporary.write_text(lines, encoding="utf-8", newline="\n")
+            lines = "".join(f"{line}\n" for line in text)
+            write_text(folder.hypotheses(".".join(filter(None, (split, key, name)))), lines)
         reports = {key: report_of(text, hypotheses[key], config) for key, text in sets.items()}
         results[split] = Report.of_sets(split, reports).results()
     return results, translations

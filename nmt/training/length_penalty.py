@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from nmt.config import TrainConfig
+from nmt.config.storage import with_values
 from nmt.data.preparation.prepare import Prepared
 from nmt.evaluation.tables import metric_name, shown_score
 from nmt.model import Seq2Seq
@@ -63,7 +63,7 @@ def tuned_length_penalty(
     first = config.decoding.length_penalty
 
     def quality(penalty: float) -> float:
-        options = replace(config, decoding=replace(config.decoding, length_penalty=penalty))
+        options = with_values(config, {"decoding.length_penalty": penalty})
         validator = Validator(model, options, prepared, ranks, final=True, sentences=SENTENCES)
         if penalty == first and known is not None and known.keys() == prepared.valid.keys():
             texts: Mapping[str, Sequence[str]] = {name: text[:SENTENCES] for name, text in known.items()}

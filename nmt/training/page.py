@@ -12,16 +12,15 @@ from nmt.config import TrainConfig
 from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.decoding.attention_page import MOST_BYTES, attention_page
-from nmt.decoding.pairs import PairAttention, PairReader
+from nmt.decoding.pairs import PairReader
 from nmt.decoding.torch_searcher import TorchSearcher
-from nmt.errors import UserError
 from nmt.evaluation.model_data import training_counts
 from nmt.evaluation.report import Report
 from nmt.evaluation.task import Task
 from nmt.model import Seq2Seq
 from nmt.reports.run import RunRecord
 from nmt.reports.run_page import run_page
-from nmt.runtime.files import replaced
+from nmt.runtime.files import write_text
 from nmt.runtime.streams import log
 from nmt.training.state.run_folder import RunFolder
 
@@ -111,22 +110,13 @@ def _attention(
     decoding, device = config.decoding.for_segments(), model.output_weight.device
     searcher = TorchSearcher([model], prepared.tokenizer, decoding, device=device)
     reader = PairReader(searcher, prepared.tokenizer)
-
-    def seen() -> Iterator[PairAttention]:
-        for pair in pairs:
-            try:
-                yield reader.attention(*pair, MOST_BYTES // (2 * _SHOWN))
-            except UserError:
-                continue  # too long, or blank
-
-    return attention_page(islice(seen(), 2 * _SHOWN))
+    return attention_page(islice(reader.attentions(pairs, MOST_BYTES // (2 * _SHOWN)), 2 * _SHOWN))
 
 
 def _write(
     folder: RunFolder, run: RunRecord, report: Report | None = None, attention: str | None = None
 ) -> None:
-    with replaced(folder.report) as temporary:
-        temporary.write_text(run_page(run, report, attention).html(), encoding="utf-8", newline="\n")
+    write_text(folder.report, run_page(run, report, attention).html())
 
 
 @contextmanager

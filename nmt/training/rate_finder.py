@@ -12,7 +12,7 @@ from nmt.config import TrainConfig
 from nmt.data.preparation.prepare import Prepared
 from nmt.errors import UserError
 from nmt.runtime.charts import Chart, Curve, Tick, scale, svg_file
-from nmt.runtime.files import make_folder, replaced
+from nmt.runtime.files import make_folder, write_text
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import progress
 from nmt.training.batch_size import probe_memory, training_parts
@@ -59,8 +59,7 @@ def find_rate(config: TrainConfig, prepared: Prepared, folder: RunFolder, ranks:
             "gives may know them already."
         )
     make_folder(folder.path)
-    with replaced(folder.path / "find_rate.svg") as temporary:
-        temporary.write_text(picture(points, rate), encoding="utf-8")
+    write_text(folder.path / "find_rate.svg", picture(points, rate))
     rates = f"{points[0].rate:.0e} to {points[-1].rate:.0e}"
     return (
         f"learning rates from {rates} in {len(points)} updates: {folder.path / 'find_rate.svg'}\n"

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from nmt.config import RECIPE_KEYS, Norm, Recipe, Tie, TrainConfig
 from nmt.config.disabled import is_open
+from nmt.config.storage import with_values
 from nmt.data.preparation.prepare import Prepared
 from nmt.model import model_class
 from nmt.runtime.machine import choose_device, wanted_processes
@@ -320,19 +321,3 @@ def _with_open(config: TrainConfig, choices: Mapping[str, Any]) -> TrainConfig:
     """Returns the options with those of the choices that were not given."""
     keys = _open(config)
     return with_values(config, {key: value for key, value in choices.items() if key in keys})
-
-
-C = TypeVar("C")
-
-
-def with_values(config: C, values: Mapping[str, Any]) -> C:
-    """Returns a copy of options with other values: full name → value. Each section is checked once."""
-    changes: dict[str, Any] = {key: value for key, value in values.items() if "." not in key}
-    sections: dict[str, dict[str, Any]] = {}
-    for key, value in values.items():
-        name, _, rest = key.partition(".")
-        if rest:
-            sections.setdefault(name, {})[rest] = value
-    for name, inner in sections.items():
-        changes[name] = with_values(getattr(config, name), inner)
-    return replace(config, **changes)  # type: ignore[type-var]

@@ -17,7 +17,7 @@ import torch
 from nmt.config import DataConfig, Extension, Precision, Recipe, TrainConfig
 from nmt.config.checks import check_language
 from nmt.config.disabled import chooses
-from nmt.config.storage import from_yaml, to_yaml
+from nmt.config.storage import from_yaml, to_yaml, with_values
 from nmt.data.batches.blocks import check_reversed
 from nmt.data.corpora.corpus import files_of
 from nmt.data.corpora.hub import with_commits
@@ -73,7 +73,6 @@ from nmt.training.state.warm_start import (
     log_new_pieces,
     start_fingerprint,
     start_plugins,
-    with_tokenizer_options,
     with_vocabulary,
 )
 from nmt.training.trainer import Judge, Trainer, open_checkpoints
@@ -370,10 +369,10 @@ def _checked_and_prepared(
     prepared = prepare(data_to_prepare(config))
     if reports:
         prepared = replace(prepared, report={**prepared.report, "stages": reports})
-    config = with_tokenizer_options(config, vocab_size=prepared.vocab_size)
+    config = with_values(config, {"data.tokenizer.vocab_size": prepared.vocab_size})
     if config.data.tokenizer.path is not None and config.data.tokenizer.extend is Extension.auto:
         chosen = Extension.always if prepared.is_extended else Extension.never
-        config = with_tokenizer_options(config, extend=chosen)
+        config = with_values(config, {"data.tokenizer.extend": chosen})
     log_new_pieces(config, prepared)
     if not config.prepare_only:
         texts = [*prepared.valid.values(), *prepared.test.values()]

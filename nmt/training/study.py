@@ -155,18 +155,6 @@ class Study:
         return _built("pruner", PRUNERS[self.search.pruner], self.search.options.pruner)
 
 
-@dataclass(frozen=True)
-class TrialJudge:
-    """Stops a bad trial after a validation; a `Judge` of `nmt.training.trainer`."""
-
-    study: Study
-    identity: int
-
-    def __call__(self, update: int, value: float | None) -> bool:
-        """See `Study.judge`."""
-        return self.study.judge(self.identity, update, value)
-
-
 def _built(kind: str, name: str, options: Mapping[str, Any]) -> Any:
     module = getattr(_optuna(), f"{kind}s")
     try:

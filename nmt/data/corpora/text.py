@@ -22,7 +22,7 @@ from nmt.data.corpora.columns import TextBlock
 from nmt.data.corpora.malformed import BROKEN, NOT_UTF8, Malformed
 from nmt.data.corpora.opening import CHUNK, DataFile, Place, opened
 from nmt.errors import UserError
-from nmt.runtime.files import cache_folder, expanded, make_folder, read_text, replaced, stat_or_none
+from nmt.runtime.files import cache_folder, expanded, make_folder, read_text, stat_or_none, write_text
 from nmt.runtime.os_errors import read_errors, reason_of
 from nmt.runtime.streams import progress
 
@@ -263,8 +263,7 @@ def _cached_sha256(path: Path, status: os.stat_result) -> str:
         with contextlib.suppress(UserError):  # without a cache too
             cached = cache_folder() / "checksums" / f"{name}.json"
             make_folder(cached.parent)
-            with replaced(cached) as temporary:
-                temporary.write_text(json.dumps({"seen": seen, "sha256": digest}), encoding="utf-8")
+            write_text(cached, json.dumps({"seen": seen, "sha256": digest}))
     return digest
 
 

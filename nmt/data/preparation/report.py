@@ -22,7 +22,7 @@ from nmt.data.subwords.extension import MOST_BYTES
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import NUM_SPECIAL, UNK_ID, Vocabulary
 from nmt.runtime.arrays import Array
-from nmt.runtime.files import make_folder, parse_json, read_text, replaced, written
+from nmt.runtime.files import make_folder, parse_json, read_text, write_text, written
 from nmt.runtime.run_files import RunFiles
 from nmt.runtime.streams import log, progress
 
@@ -79,10 +79,9 @@ def write_data_report(prepared: Prepared, folder: Path) -> None:
     if files.data_page.exists() and _is_current(files.data_report, prepared.fingerprint):
         return
     report = data_report(prepared)
-    with replaced(files.data_page) as temporary:
-        temporary.write_text(page(report), encoding="utf-8", newline="\n")
-    with replaced(files.data_report) as temporary:  # last, because it implies that both files exist
-        temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(files.data_page, page(report))
+    # Last, because it implies that both files exist.
+    write_text(files.data_report, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     for warning in report["warnings"][len(prepared.report.get("warnings", ())) :]:  # the others are logged
         log.warning("%s", warning)
     log.info("data report: %s", files.data_page)

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from nmt.errors import UserError
-from nmt.runtime.files import replaced
+from nmt.runtime.files import write_text
 from nmt.runtime.os_errors import read_errors, write_errors
 from nmt.runtime.streams import progress
 from nmt.training.figures.meter import Figures
 from nmt.training.loggers import Loggers, as_markdown
 from nmt.training.state.progress import Progress
-from nmt.training.state.run_folder import RunFolder
+from nmt.training.state.run_folder import RunFolder, require_run_folder
 
 
 class Monitor:
@@ -37,7 +37,7 @@ class Monitor:
 
     def go_back(self, run: Progress) -> None:
         """Deletes the records after the progress `run`, after a rollback."""
-        self._folder.require_present()
+        require_run_folder(self._folder.path)
         self.close()
         self._begin(run)
 
@@ -45,8 +45,7 @@ class Monitor:
         folder = self._folder
         records = records_until(folder, run)
         self._loggers.begin(records)
-        with replaced(folder.metrics) as temporary:
-            temporary.write_text("".join(map(_line, records)), encoding="utf-8")
+        write_text(folder.metrics, "".join(map(_line, records)))
         with write_errors(folder.metrics):
             self._file = open(folder.metrics, "a", encoding="utf-8")
         self._bar = progress(total=self._max_updates, unit="updates", description="training")

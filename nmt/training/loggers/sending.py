@@ -15,7 +15,7 @@ from typing import Any
 
 from nmt.config import TrainConfig
 from nmt.config.storage import flat_options
-from nmt.runtime.files import make_folder, replaced
+from nmt.runtime.files import make_folder, write_text
 from nmt.runtime.plugins import no_silent_exit
 from nmt.runtime.streams import log
 from nmt.training.loggers.base import LOGGERS, LoggedRun, Logger, Record, figures_of
@@ -165,5 +165,4 @@ class _Sender:
     def _save(self) -> None:
         make_folder(self._file.parent)
         state = {"id": self._opened.id, "update": self._update, "kinds": self._kinds}
-        with replaced(self._file) as temporary:
-            temporary.write_text(json.dumps(state) + "\n", encoding="utf-8")
+        write_text(self._file, json.dumps(state) + "\n")

@@ -20,7 +20,7 @@ from nmt.config import (
     TrainSplitConfig,
     folders,
 )
-from nmt.config.storage import to_plain
+from nmt.config.storage import to_plain, with_values
 from nmt.data.preparation.report import paths_of_cleaned_pairs
 from nmt.errors import UserError
 from nmt.languages import distance
@@ -119,7 +119,7 @@ def with_stages(config: TrainConfig) -> TrainConfig:
             tag=options.tag or given.tag,
             cleaning=given.cleaning,
         )
-    return replace(config, data=replace(config.data, train=TrainSplitConfig(corpora=corpora)))
+    return with_values(config, {"data.train": TrainSplitConfig(corpora=corpora)})
 
 
 def run_stages(config: TrainConfig, given: DataConfig, ranks: Ranks, train: Train) -> dict[str, Any]:

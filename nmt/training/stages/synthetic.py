@@ -21,7 +21,7 @@ import numpy as np
 from nmt.config import TrainConfig
 from nmt.data.corpora.text import file_facts
 from nmt.errors import UserError
-from nmt.runtime.files import make_folder, parse_json, read_text, replaced
+from nmt.runtime.files import make_folder, parse_json, read_text, replaced, write_text
 from nmt.runtime.streams import log, progress
 from nmt.training.processes.ranks import Ranks
 from nmt.training.stages.text import Lines
@@ -137,9 +137,8 @@ class StageFolder:
         self, start: int, chunk: Sequence[str], results: Sequence[Scored], seconds: float
     ) -> None:
         rows = [{"seconds": seconds}, *zip(chunk, results, strict=True)]
-        with replaced(self._chunks / f"{start:012d}-{start + len(chunk):012d}.jsonl") as temporary:
-            text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+        text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+        write_text(self._chunks / f"{start:012d}-{start + len(chunk):012d}.jsonl", text)
 
     def _read_chunk(self, path: Path) -> tuple[float, list[tuple[str, Scored]]]:
         """Returns the seconds of a chunk, and its lines with their translations."""
@@ -208,8 +207,7 @@ class StageFolder:
             raise UserError(f"{path}: is damaged ({error}). Remove the folder {self.path}.") from None
 
     def _write_state(self, state: Mapping[str, Any]) -> None:
-        with replaced(self.path / "stage.json") as temporary:
-            temporary.write_text(json.dumps(state, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_text(self.path / "stage.json", json.dumps(state, indent=1, ensure_ascii=False) + "\n")
 
 
 def in_words(report: Mapping[str, Any]) -> str:

@@ -10,7 +10,6 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
@@ -18,16 +17,16 @@ from nmt.bundle import MOST_RESULTS, checked_results, read_config
 from nmt.config import Extension, Normalization, Resume, TrainConfig
 from nmt.config.checks import shortened
 from nmt.config.data import SIDE_NORMALIZATION
-from nmt.config.storage import flat_options, to_yaml
+from nmt.config.storage import flat_options, to_yaml, with_values
 from nmt.errors import UserError
 from nmt.runtime.files import (
     locked,
     make_folder,
     parse_json,
     read_text,
-    replaced,
     require_takes_files,
     stat_or_none,
+    write_text,
 )
 from nmt.runtime.model_files import WEIGHTS
 from nmt.runtime.os_errors import file_error, reason_of, write_errors
@@ -129,14 +128,6 @@ class RunFolder(RunFiles):
             for path in (self.checkpoints, self.tensorboard, self.model):
                 _require_kind(path, stat.S_ISDIR, "folder")
 
-    def require_present(self) -> None:
-        """Requires that the folder still exists during the run.
-
-        Raises:
-            UserError: it was moved or removed.
-        """
-        require_run_folder(self.path)
-
     def check(self, config: TrainConfig) -> None:
         """Requires that a run with these options may start or resume in this folder.
 
@@ -205,19 +196,17 @@ class RunFolder(RunFiles):
             saved = read_config(self.config)
         except UserError:
             return config  # nothing to resume, or `check` reports the error
-        data, begun = config.data, self.holds_checkpoints()
+        data, begun, values = config.data, self.holds_checkpoints(), dict[str, Any]()
         if begun and data.tokenizer.normalization == SIDE_NORMALIZATION:
             # A run of an earlier version had one rule for both sides, which was not given either.
             if saved.data.tokenizer.rule_of_both is Normalization.nmt_nfkc:
-                earlier = saved.data.tokenizer.normalization
-                data = replace(data, tokenizer=replace(data.tokenizer, normalization=earlier))
+                values["data.tokenizer.normalization"] = saved.data.tokenizer.normalization
         if data.tokenizer.vocab_size == "auto" and begun:
-            tokenizer = replace(data.tokenizer, vocab_size=saved.data.tokenizer.vocab_size)
-            data = replace(data, tokenizer=tokenizer)
+            values["data.tokenizer.vocab_size"] = saved.data.tokenizer.vocab_size
         if data.max_tokens == "auto":
             if begun or options_before_choices(saved, config) == fixed_options(config):
-                data = replace(data, max_tokens=saved.data.max_tokens)
-        return replace(config, data=data)
+                values["data.max_tokens"] = saved.data.max_tokens
+        return with_values(config, values)
 
     @contextmanager
     def claimed(self, config: TrainConfig, check: Callable[[], object] = bool) -> Iterator[None]:
@@ -234,8 +223,7 @@ class RunFolder(RunFiles):
             check()
             if fresh:
                 log.info("new run in %s", self.path)
-            with replaced(self.config) as temporary:
-                temporary.write_text(to_yaml(config), encoding="utf-8")
+            write_text(self.config, to_yaml(config))
             with self.logging():
                 yield
 
@@ -244,8 +232,7 @@ class RunFolder(RunFiles):
 
     def write_results(self, results: dict[str, Any]) -> None:
         """Writes `results.json`."""
-        with replaced(self.results) as temporary:
-            temporary.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_text(self.results, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
 
     def read_results(self) -> dict[str, Any] | None:
         """Returns the content of `results.json`; None if it is missing or damaged."""

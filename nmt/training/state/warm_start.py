@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from nmt.bundle import load_weights, read_config, read_model_weights
 from nmt.config import DataConfig, Extension, TrainConfig
 from nmt.config.checks import shortened
+from nmt.config.storage import with_values
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.subwords.extension import is_extension
 from nmt.data.subwords.tokenizer import Tokenizer, tokenizer_folder
@@ -115,7 +115,7 @@ def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> Tr
         chosen = begun.data.tokenizer.extend if begun else Extension.auto
         if chosen is Extension.auto and (begun or start is None):
             chosen = Extension.never
-        config = with_tokenizer_options(config, extend=chosen)
+        config = with_values(config, {"data.tokenizer.extend": chosen})
     if config.start_from is None:
         return config
     folder = start_folder(config)
@@ -160,7 +160,7 @@ def data_to_prepare(config: TrainConfig) -> DataConfig:
     path, run = config.data.tokenizer.path, RunFolder(Path(config.run_dir))
     if path is None or not run.holds_checkpoints() or not holds_pieces(run.path) or tokenizer_folder(path):
         return config.data
-    return with_tokenizer_options(config, path=str(run.path), extend=Extension.never).data
+    return with_values(config.data, {"tokenizer.path": str(run.path), "tokenizer.extend": Extension.never})
 
 
 def start_plugins(config: TrainConfig) -> list[str]:
@@ -183,13 +183,7 @@ def _pinned(key: str, path: str | None, begun: str | None) -> str | None:
 
 
 def _with_paths(config: TrainConfig, start: str | None, vocabulary: str | None) -> TrainConfig:
-    return with_tokenizer_options(replace(config, start_from=start), path=vocabulary)
-
-
-def with_tokenizer_options(config: TrainConfig, **changes: Any) -> TrainConfig:
-    """Returns the options with other values in the section `data.tokenizer`."""
-    tokenizer = replace(config.data.tokenizer, **changes)
-    return replace(config, data=replace(config.data, tokenizer=tokenizer))
+    return with_values(config, {"start_from": start, "data.tokenizer.path": vocabulary})
 
 
 def _as_given(value: Any) -> str:

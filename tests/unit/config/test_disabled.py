@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from nmt.config import (
 )
 from nmt.config.checks import Section
 from nmt.config.schema import schema_keys
+from nmt.config.storage import with_values
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
@@ -34,13 +34,7 @@ EXPERIMENTS = sorted(path.stem for path in Path("configs/experiment").glob("*.ya
 
 def options(schema: Callable[[], Any], **values: Any) -> Any:
     """Returns a section with other values; `a__b=1` sets the option `b` of the section `a`."""
-    section, names = schema(), {key.partition("__")[0] for key in values}
-    changes = {}
-    for name in names:
-        inner = {key.removeprefix(f"{name}__"): value for key, value in values.items() if key != name}
-        inner = {key: value for key, value in inner.items() if f"{name}__{key}" in values}
-        changes[name] = options(lambda name=name: getattr(section, name), **inner) if inner else values[name]
-    return replace(section, **changes)
+    return with_values(schema(), {key.replace("__", "."): value for key, value in values.items()})
 
 
 @pytest.mark.parametrize(
@@ -183,9 +177,9 @@ def test_the_tables_have_options_that_exist() -> None:
     for schema in (*SCHEMAS.values(), DecodingConfig):
         assert issubclass(schema, Section)
         keys = {f"{schema.options_prefix}{key}" for key in schema_keys(schema)}
-        for row in (*schema.refused, *schema.unused):
-            assert {f"{schema.options_prefix}{key}" for key in row.keys.split()} <= keys
-            row.reason.format(options(schema))
+        for words, (_, reason) in (*schema.refused.items(), *schema.unused.items()):
+            assert {f"{schema.options_prefix}{key}" for key in words.split()} <= keys
+            reason.format(options(schema))
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

@@ -122,7 +122,16 @@ def ranked(
 ) -> list[Hypothesis]:
     """The order of hypotheses that the engine finds."""
     tokenizer = Tokenizer.load(model)
-    record = Record("ctranslate2", "float32", "en", "de", 100, 100, DecodingConfig(), "")
+    record = Record(
+        source_lang="en",
+        target_lang="de",
+        format="ctranslate2",
+        quantization="float32",
+        max_source_tokens=100,
+        max_target_tokens=100,
+        decoding=DecodingConfig(),
+        made_from="",
+    )
     config = DecodingConfig(beam_size=4, nbest=3, **options)
     searcher = CTranslate2Searcher(Scripted(found, tokenizer), tokenizer, config, record, 1)
     [(index, hypotheses)] = searcher.search([Sentence(source)], SearchRequest())

@@ -176,11 +176,3 @@ def test_options_that_exclude_each_other() -> None:
         UserError, match="^check=.*: format=nmt compares the weights themselves. Remove check and"
     ):
         ExportConfig("m", "o", "nmt", check="a", references="b")
-
-
-def test_plugins_may_use_the_earlier_names() -> None:
-    from nmt import engines, interop
-    from nmt import export as exports
-
-    assert exports.EXPORTERS is interop.EXPORTERS and exports.IMPORTERS is interop.IMPORTERS
-    assert exports.Engine is interop.ForeignModel and engines.ENGINES is interop.ENGINES

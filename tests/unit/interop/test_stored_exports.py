@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -291,7 +292,8 @@ def test_an_export_has_the_facts_about_the_text_of_its_model(own: Path) -> None:
     text = {"case": case, "several_sentences": 0.5, "characters": 90, "number_words": 0.03}
     results = {**bundle.results, "data": {**bundle.results.get("data", {}), "text": text}}
     save_bundle(own, bundle.config, bundle.model.state_dict(), bundle.tokenizer, results)
-    facts = read_export(str(made(own)), "ctranslate2", None)[1].facts
+    record = read_export(str(made(own)), "ctranslate2", None)[1]
+    facts = TextFacts(**{fact.name: getattr(record, fact.name) for fact in fields(TextFacts)})
     languages = bundle.config.data.source_lang, bundle.config.data.target_lang
     assert facts == TextFacts(*languages, 0.5, 90, CaseFacts(**case), 0.03)
     assert facts == TextFacts.of(bundle.config.data, results)

@@ -23,6 +23,7 @@ def records() -> dict[tuple[str, str], dict[str, Any]]:
     return {(record["case"], record["dtype"]): record for record in interpreted("interpreted_attention.py")}
 
 
+@pytest.mark.slow  # in Triton's interpreter
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients(case: str, dtype: str, records: dict[tuple[str, str], dict[str, Any]]) -> None:

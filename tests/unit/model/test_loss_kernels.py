@@ -24,6 +24,7 @@ def records() -> dict[tuple[str, float], Any]:
     return {(record["case"], record.get("rdrop", 0.0)): record for record in found}
 
 
+@pytest.mark.slow  # in Triton's interpreter
 @pytest.mark.parametrize("rdrop", [0.0, 5.0])
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients(case: str, rdrop: float, records: dict[tuple[str, float], Any]) -> None:
@@ -37,6 +38,7 @@ def test_values_and_gradients(case: str, rdrop: float, records: dict[tuple[str, 
         assert error <= 2 * error_of_plain + 2e-6 * (size + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [9000, 20000])
 def test_masked_logits_have_no_gradient(values: int, records: dict[tuple[str, float], Any]) -> None:
     found = records[f"{values} masked", 0.0]["found"]

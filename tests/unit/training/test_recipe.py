@@ -18,10 +18,10 @@ from nmt.config import (
     TrainingConfig,
 )
 from nmt.config.disabled import chooses
-from nmt.config.storage import to_yaml
+from nmt.config.storage import to_yaml, with_values
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
-from nmt.training.recipe import Facts, before_preparation, chosen, with_values
+from nmt.training.recipe import Facts, before_preparation, chosen
 from nmt.training.state.run_folder import RunFolder
 
 DATA = ("data=local", "data.source_lang=en", "data.target_lang=de", "data.train.path=x.tsv")

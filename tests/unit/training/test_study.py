@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from nmt.config import TrainConfig
 from nmt.errors import UserError
 from nmt.options.arguments import read_arguments
 from nmt.options.search import read_search
-from nmt.training.study import Study, TrialJudge
+from nmt.training.study import Study
 
 pytest.importorskip("optuna")
 WORDS = ["model.dropout=interval(0.1,0.3)", "model.norm=pre,post", "seed=int(interval(1,9))"]
@@ -52,13 +53,13 @@ def test_a_trial_below_the_median_is_stopped(tmp_path: Path) -> None:
     found = study(tmp_path, "hydra.sweeper.pruner.n_startup_trials=1")
     for values, stops in (((5.0, 9.0), None), ((6.0, 8.0), 200), ((4.0,), 100), ((math.nan,), 100)):
         number = found.ask()
-        judge = TrialJudge(found, found.identity(number))
+        judge = partial(found.judge, found.identity(number))
         judged = [judge(100 * place, value) for place, value in enumerate(values, 1)]
         assert judged == [False] * (len(values) - 1) + [stops is not None]
         assert [stops] == [end and end[0] for end in [found.pruned(number)]]
         found.tell(number, None if stops else values[-1])
     number = found.ask()
-    judge = TrialJudge(found, found.identity(number))
+    judge = partial(found.judge, found.identity(number))
     assert (judge(100, 7.0), judge(100, 1.0)) == (False, False)  # a resumed run validates again
     assert judge(150, None) is False  # no other trial has this update
 

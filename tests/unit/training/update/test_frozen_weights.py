@@ -95,7 +95,11 @@ def test_steps_of_the_other_weights(parts: list[str], architecture: str, tie: Ti
 
 @pytest.mark.parametrize(
     ("tie", "always"),
-    [(Tie.all, True), pytest.param(Tie.all, False, marks=pytest.mark.slow), (Tie.none, False)],
+    [
+        (Tie.all, True),
+        pytest.param(Tie.all, False, marks=pytest.mark.slow),
+        pytest.param(Tie.none, False, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("parts", [*FREEZE, ["embeddings", "decoder", "encoder"]], ids=",".join)
 def test_sharded_steps_of_the_other_weights(parts: list[str], tie: Tie, always: bool) -> None:
