@@ -59,22 +59,8 @@ _SCALE = re.compile(_MAGNITUDE, re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
 _DIGIT = re.compile(r"\d")
 _LARGEST_WORD = 12
-_CHINESE_DIGITS = {
-    **{digit: value for value, digit in enumerate("零一二三四五六七八九")},
-    "〇": 0,
-    "两": 2,
-    "兩": 2,
-}
-_CHINESE_WORDS = {
-    "十": 10,
-    "百": 100,
-    "千": 1000,
-    "万": 10**4,
-    "萬": 10**4,
-    "亿": 10**8,
-    "億": 10**8,
-    "兆": 10**12,
-}
+_CHINESE_DIGITS = dict(zip("零一二三四五六七八九〇两兩", (*range(10), 0, 2, 2), strict=True))
+_CHINESE_WORDS = {"十": 10, **{unit: value for unit, value in _VALUES.items() if unit not in "백천만억조"}}
 _CHINESE_NUMERAL = re.compile(rf"[{''.join([*_CHINESE_DIGITS, *_CHINESE_WORDS])}]{{2,30}}")
 
 

@@ -39,9 +39,9 @@ _MANIFEST = "manifest.json"
 _PART_SUFFIX = ".part"  # suffix of a folder that is being built
 _MAX_BYTES = 1 << 28  # of a manifest
 _SUM_SUFFIX = ".sum"  # suffix of the file with the size and SHA-256 of another file in such a folder
-_FOLDER_NAME = re.compile(r"(text|size|tokenizer|facts|repeats|ids)-[0-9a-f]{16}(\.part)?")
+_FOLDER_NAME = re.compile(r"(text|size|tokenizer|bytes|facts|repeats|ids)-[0-9a-f]{16}(\.part)?")
 _FILE_NAME = re.compile(
-    r"((\d{5,}|repeats)\.safetensors|(joint|source|target)\.spm|manifest\.json)(\.sum)?|\..+\.tmp"
+    r"((\d{5,}|repeats)\.safetensors|(joint|source|target)\.spm|(pieces|manifest)\.json)(\.sum)?|\..+\.tmp"
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,11 +165,11 @@ def open_file(content: bytes, name: str, config: TranslateConfig, languages: Pai
         UserError: the options contradict each other, or the file is malformed.
     """
     if config.format == "text" and config.column is None:
-        return WholeFile(content, name, _TEXT, languages)
+        return whole_file(content, name, _TEXT, languages)
     form = format_of(config)
     if isinstance(form, DocumentFormat):
-        return WholeFile(content, name, FILE_FORMATS[config.format], languages)
-    return RowsFile(content, name, form, languages.most_lines)
+        return whole_file(content, name, FILE_FORMATS[config.format], languages)
+    return rows_file(content, name, form, languages.most_lines)
 
 
 _TEXT = FileFormat((), lambda text, name, languages: Text.of(text), lambda head: False)
@@ -182,95 +181,78 @@ def head_text(content: bytes) -> str:
     return content[len(mark) : 2 * _HEAD].decode(_MARKS.get(mark, "utf-8"), "replace")[:_HEAD]
 
 
-class OpenFile(ABC):
-    """A file to translate: its lines, none or more."""
+@dataclass(frozen=True)
+class OpenFile:
+    """A file to translate.
 
-    @property
-    @abstractmethod
-    def lines(self) -> Sequence[str]:
-        """The lines to translate."""
+    Attributes:
+        lines: the lines to translate, none or more.
+        written: returns the file with the translation of each line. It raises `UserError` if the encoding of
+            the file does not have a character.
+    """
 
-    @abstractmethod
-    def written(self, translations: Sequence[Translation]) -> bytes:
-        """Returns the file with the translation of each line.
-
-        Raises:
-            UserError: the encoding of the file does not have a character.
-        """
+    lines: Sequence[str]
+    written: Callable[[Sequence[Translation]], bytes]
 
 
-class WholeFile(OpenFile):
-    """A file that is translated as a whole.
+def whole_file(content: bytes, name: str, form: FileFormat, languages: Pair) -> OpenFile:
+    """Opens a file that is translated as a whole.
 
     Raises:
         UserError: the file is malformed, or not in its encoding.
     """
+    text, mark, encoding = decoded(content, name, form.encoding)
+    document = form.read(text, name, languages)
 
-    def __init__(self, content: bytes, name: str, form: FileFormat, languages: Pair) -> None:
-        self._name, self._form = name, form
-        text, self._mark, self._encoding = decoded(content, name, form.encoding)
-        self._document = form.read(text, name, languages)
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """See `OpenFile.lines`."""
-        return self._document.lines
-
-    def written(self, translations: Sequence[Translation]) -> bytes:
-        """See `OpenFile.written`."""
-        text = self._document.joined([translation.hypotheses[0].text for translation in translations])
+    def written(translations: Sequence[Translation]) -> bytes:
+        text = document.joined([translation.hypotheses[0].text for translation in translations])
         try:
-            return self._mark + text.encode(self._encoding, self._form.on_missing)
+            return mark + text.encode(encoding, form.on_missing)
         except UnicodeEncodeError as error:
             raise UserError(
-                f"{self._name}: its encoding, {self._encoding}, lacks {error.object[error.start]!r}, which a "
+                f"{name}: its encoding, {encoding}, lacks {error.object[error.start]!r}, which a "
                 "translation has. Convert the file to UTF-8."
             ) from None
 
+    return OpenFile(document.lines, written)
 
-class RowsFile(OpenFile):
-    """A file with rows.
+
+def rows_file(content: bytes, name: str, form: Format, most_lines: int) -> OpenFile:
+    """Opens a file with rows.
 
     Raises:
         UserError: the file is malformed, or not UTF-8.
     """
+    requests: list[Request] = []
+    text, mark, encoding = decoded(content, name)
+    lines = text.removesuffix("\n").split("\n") if text else []
+    end = "\r\n" if lines and lines[0].endswith("\r") else "\n"
+    lines = [line.removesuffix("\r") for line in lines]
+    form.look_at(lines[:FIRST_LINES])
+    try:
+        for number, row in enumerate(form.rows(lines), 1):
+            request = form.read(row, number)
+            requests.append(request)
+            if request.error is not None:
+                raise UserError(f"{request.error}.")
+            if request.prefix or request.constraints:
+                raise UserError(
+                    f"line {number}: has a prefix or constraints, for which it needs nmt-translate."
+                )
+            if number > most_lines:
+                raise TooManyLines(f"has more than {most_lines:,} lines.")
+    except TooManyLines:
+        raise
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
 
-    def __init__(self, content: bytes, name: str, form: Format, most_lines: int) -> None:
-        self._form = form
-        self._requests: list[Request] = []
-        text, self._mark, self._encoding = decoded(content, name)
-        lines = text.removesuffix("\n").split("\n") if text else []
-        self._end = "\r\n" if lines and lines[0].endswith("\r") else "\n"
-        lines = [line.removesuffix("\r") for line in lines]
-        form.look_at(lines[:FIRST_LINES])
-        try:
-            for number, row in enumerate(form.rows(lines), 1):
-                self._requests.append(form.read(row, number))
-                request = self._requests[-1]
-                if request.error is not None:
-                    raise UserError(f"{request.error}.")
-                if request.prefix or request.constraints:
-                    raise UserError(
-                        f"line {number}: has a prefix or constraints, for which it needs nmt-translate."
-                    )
-                if number > most_lines:
-                    raise TooManyLines(f"has more than {most_lines:,} lines.")
-        except TooManyLines:
-            raise
-        except UserError as error:
-            raise UserError(f"{name}: {error}") from None
+    def written(translations: Sequence[Translation]) -> bytes:
+        rows = enumerate(zip(requests, translations, strict=True), 1)
+        parts = [form.write(request, translation, number) for number, (request, translation) in rows]
+        text = b"".join([*parts, form.end()]).decode()
+        return mark + text.replace("\n", end).encode(encoding)
 
-    @property
-    def lines(self) -> Sequence[str]:
-        """See `OpenFile.lines`."""
-        return [request.text for request in self._requests]
-
-    def written(self, translations: Sequence[Translation]) -> bytes:
-        """See `OpenFile.written`."""
-        rows = zip(self._requests, translations, strict=True)
-        parts = [self._form.write(request, one, number) for number, (request, one) in enumerate(rows, 1)]
-        text = b"".join([*parts, self._form.end()]).decode()
-        return self._mark + text.replace("\n", self._end).encode(self._encoding)
+    return OpenFile([request.text for request in requests], written)
 
 
 def decoded(
@@ -303,8 +285,8 @@ class DocumentFormat(Format):
         self._file: OpenFile | None = None
 
     def open(self, content: bytes, name: str, languages: Pair) -> Sequence[str]:
-        """Reads the file, and returns its lines. Raises `UserError` as `WholeFile`."""
-        self._file = WholeFile(content, name, self._form, languages)
+        """Reads the file, and returns its lines. Raises `UserError` as `whole_file`."""
+        self._file = whole_file(content, name, self._form, languages)
         return self._file.lines
 
     def read(self, line: str, number: int) -> Request:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nmt.data.corpora.gettext import STRING, Message, messages_of
+from nmt.data.corpora.gettext import ESCAPES, LANGUAGE, Message, messages_of
 from nmt.documents.pair import Pair, TooManyLines
 from nmt.errors import UserError
 
-_ESCAPES = {
-    "n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", '"': '"', "\\": "\\",
-}  # fmt: skip
-_QUOTED = str.maketrans({character: f"\\{letter}" for letter, character in _ESCAPES.items()})
+_QUOTED = str.maketrans({character: f"\\{letter}" for letter, character in ESCAPES.items()})
 _FORMS = re.compile(r"^Plural-Forms:.*?\bnplurals\s*=\s*([1-9])\b", re.MULTILINE)
-_LANGUAGE = re.compile(r"^Language:[ \t]*(\S+)", re.MULTILINE)
 _MOST_STRINGS = 12  # of a message: no language has more than six forms
-_ESCAPE = re.compile(r"\\(.)")
 
 
 @dataclass
@@ -81,31 +75,27 @@ def read_po(text: str, name: str, languages: Pair) -> PoText:
     for message in messages_of(row.removesuffix("\r") for row in result.rows):
         if message.problem:
             raise UserError(f"{name}:{message.number}: {message.problem}.")
-        if not message.keywords:
+        if not message.parts:
             continue
         if len(result.lines) > languages.most_lines:
             raise TooManyLines(f"has more than {languages.most_lines:,} lines.")
-        strings, places = _strings(message)
-        if problem := _problem(strings, message):
+        strings = message.strings
+        if problem := _problem(strings):
             raise UserError(f"{name}:{message.number}: {problem}.")
         if strings["msgid"] == "" and "msgctxt" not in strings:
             header = "".join(strings.values())
-            forms, language = _FORMS.search(header), _LANGUAGE.search(header)
+            forms, language = _FORMS.search(header), LANGUAGE.search(header)
             num_forms = int(forms[1]) if forms else None
             if problem := languages.mismatch("", language[1] if language else ""):
                 raise UserError(f"{name}:{message.number}: {problem}.")
             continue
-        _add(result, message, strings, places, num_forms)
+        _add(result, message, num_forms)
     return result
 
 
-def _add(
-    result: PoText,
-    message: Message,
-    strings: Mapping[str, str],
-    places: Mapping[str, Sequence[int]],
-    num_forms: int | None,
-) -> None:
+def _add(result: PoText, message: Message, num_forms: int | None) -> None:
+    strings = message.strings
+    places = {keyword: [number - 1 for number in numbers] for keyword, numbers in message.rows.items()}
     forms = [keyword for keyword in strings if keyword.startswith("msgstr")]
     empty = [keyword for keyword in forms if not strings[keyword]]
     if not empty or not strings["msgid"].strip():
@@ -139,34 +129,13 @@ def _set_fuzzy(result: PoText, message: Message, first: int) -> None:
     result.before[next(previous, first)] = "#, fuzzy"
 
 
-def _strings(message: Message) -> tuple[dict[str, str], dict[str, list[int]]]:
-    """Returns the strings of a message by their keywords, and the places of their rows."""
-    strings, places = defaultdict[str, list[str]](list), defaultdict[str, list[int]](list)
-    keyword = ""
-    for line, number in zip(message.lines, message.numbers, strict=True):
-        if (found := STRING.fullmatch(line)) is not None:
-            keyword = found["keyword"] or keyword
-            strings[keyword].append(_ESCAPE.sub(_unescaped, found["string"]))
-            places[keyword].append(number - 1)
-    return {keyword: "".join(parts) for keyword, parts in strings.items()}, places
-
-
-def _problem(strings: Mapping[str, str], message: Message) -> str:
+def _problem(strings: Mapping[str, str]) -> str:
     """Returns what is wrong with the strings of a message; empty if nothing is."""
-    keywords = [
-        found["keyword"] for line in message.lines if (found := STRING.fullmatch(line)) and found["keyword"]
-    ]
-    if len(keywords) > len(strings):
-        return "has a keyword twice"
     if len(strings) > _MOST_STRINGS:
         return "has too many forms of the plural"
     if ("msgid_plural" in strings) == ("msgstr" in strings):
         return "needs a number for each msgstr, or has no msgid_plural"
     return ""
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return _ESCAPES.get(found[1], found[0])
 
 
 def _string_rows(keyword: str, text: str) -> list[str]:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nmt.config import TranslateConfig
-from nmt.data.corpora.json_tables import MISSING, after_spaces, member_of
+from nmt.data.corpora.json_tables import MISSING, member_of, members_of_list
+from nmt.data.corpora.opening import Place
 from nmt.data.corpora.tables import MOST_LINES, csv_problem, csv_reader, delimiter_of
 from nmt.data.corpora.text import one_line
 from nmt.decoding.translation import problems
@@ -317,30 +318,15 @@ class JsonList(JsonLines):
 
     def rows(self, lines: Iterable[str]) -> Iterator[str]:
         """See `Format.rows`. A row is an object of the list."""
-        text, decoder = "\n".join(lines), json.JSONDecoder()
-        at = after_spaces(text, 0)
-        follows = text[at : at + 1]
-        if follows != "[":
-            raise self._damaged(text, at, "it must be a list")
-        at = after_spaces(text, at + 1)
-        if text[at : at + 1] == "]":
-            follows, at = "]", at + 1
-        while follows != "]":
-            try:
-                _, end = decoder.raw_decode(text, at)
-            except (ValueError, RecursionError) as error:
-                reason = (
-                    "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", error)
-                )
-                raise self._damaged(text, at, reason) from None
-            yield text[at:end]
-            at = after_spaces(text, end)
-            follows = text[at : at + 1]
-            if follows not in (",", "]"):
-                raise self._damaged(text, at, "the list has no end" if not follows else "a comma is missing")
-            at = after_spaces(text, at + 1)
-        if at != len(text):
-            raise self._damaged(text, at, "text follows the list")
+        place = Place()
+
+        def damaged(problem: object) -> UserError:
+            reason = "nested too deeply" if isinstance(problem, RecursionError) else problem
+            return UserError(f"format=json: line {place.lines + 1}: not valid JSON ({reason}). Correct it.")
+
+        text = "\n".join(lines)
+        for row, _ in members_of_list([text], json.JSONDecoder(), place, damaged):
+            yield row
 
     def write(self, request: Request, translation: Translation, number: int) -> bytes:
         """See `Format.write`."""
@@ -350,12 +336,6 @@ class JsonList(JsonLines):
     def end(self) -> bytes:
         """See `Format.end`."""
         return b"\n]\n" if self._num_written else b"[]\n"
-
-    @staticmethod
-    def _damaged(text: str, at: int, reason: object) -> UserError:
-        return UserError(
-            f"format=json: line {text.count(chr(10), 0, at) + 1}: not valid JSON ({reason}). Correct it."
-        )
 
 
 def _score(value: float) -> float | None:

@@ -127,7 +127,7 @@ class Texts:
             repeats.drop(name, words, source, target)
         if len(numbers):
             repeats.dropped[name] = len(numbers)
-        repeats.keep(-len(numbers))
+        repeats.kept -= len(numbers)
         return repeats
 
 
@@ -284,7 +284,7 @@ class Cleaner:
                     retained[place] = False
                     report.drop(rule.name, rule.words, sources[place], targets[place])
         sources, targets = list(compress(sources, retained)), list(compress(targets, retained))
-        report.keep(len(sources))
+        report.kept += len(sources)
         more = _sorted_hashes("hashes", map(pair_hash, sources, targets))
         if self.near:
             more |= _sorted_hashes("near", map(near_hash, sources, targets))

@@ -198,10 +198,6 @@ class CleaningReport:
             "sides repeat by nature, such as labels or trees, set data.cleaning.drop_leaked=false."
         )
 
-    def keep(self, count: int = 1) -> None:
-        """Counts retained pairs."""
-        self.kept += count
-
     def drop(self, name: str, words: str, source: str, target: str) -> None:
         """Counts a dropped pair, and stores it as an example if the rule has fewer than `NUM_EXAMPLES`."""
         self.dropped[name] += 1

@@ -15,7 +15,7 @@ import numpy as np
 from nmt.config import DataConfig, Markup, NamedConfig, PairsConfig, TaggedConfig
 from nmt.data.corpora.columns import Pair, TextBlock, column_facts
 from nmt.data.corpora.file_formats import BlockReader, may_have_numbers, read_all, reader_of
-from nmt.data.corpora.hub import HubSplit, hub_of, open_hub
+from nmt.data.corpora.hub import hub_of, open_hub
 from nmt.data.corpora.malformed import Malformed, for_split
 from nmt.data.corpora.text import expand, file_facts, mispaired, read_pairs
 from nmt.errors import UserError
@@ -320,13 +320,7 @@ def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
         if not isinstance(split, NamedConfig) or split.hub.path is None:
             raise
         raise UserError(str(error).replace("data.hub.", f"{key}.hub.")) from error
-    read = partial(_read_hub, hub_split)
-    return Corpus(hub_split.name, hub_split.facts, read, key, hub_split.num_pairs)
-
-
-def _read_hub(split: HubSplit, malformed: Malformed) -> Iterator[TextBlock]:
-    """Reads a hub data set, which has no malformed rows."""
-    return split.blocks()
+    return Corpus(hub_split.name, hub_split.facts, hub_split.blocks, key, hub_split.num_pairs)
 
 
 def _names(files: list[Path]) -> str:

@@ -1,11 +1,11 @@
-"""PO files of gettext: messages and their translations, parsed by polib."""
+"""PO files of gettext: messages and their translations."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from nmt.config import DataConfig
 from nmt.data.corpora.columns import NoPairs, Pair, TextBlock
@@ -13,23 +13,21 @@ from nmt.data.corpora.malformed import BROKEN, NOT_UTF8, Malformed
 from nmt.data.corpora.opening import CHUNK, DataFile, head_of, known_encoding, opened
 from nmt.data.corpora.tables import blocks_of
 from nmt.data.corpora.text import one_line, read_lines
-from nmt.errors import UserError
 from nmt.languages import distance
 from nmt.runtime.streams import visible
 
-if TYPE_CHECKING:
-    from polib import POFile
-
+ESCAPES = {
+    "n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", '"': '"', "\\": "\\",
+}  # fmt: skip
+"""The letter behind a backslash, and the character that it stands for."""
+LANGUAGE = re.compile(r"^Language:[ \t]*(\S+)", re.MULTILINE)
+"""Matches the language of the translations in a header."""
 _CHARSET = re.compile(rb"\bcharset=([A-Za-z0-9._-]+)")
-STRING = re.compile(
+_STRING = re.compile(
     r"[ \t]*(?:(?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*)?"
     r'"(?P<string>(?:[^"\\]++|\\.)*+)"[ \t]*'
 )
-"""Matches a line with a string, and a keyword before its first string."""
-_BATCH = 500  # messages that polib parses at a time
-_HIDDEN = {ord(mark): 0xDC00 + place for place, mark in enumerate("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")}
-"""Characters that end a line for polib, but not in PO; and halves of characters, which stand for them."""
-_SHOWN = {hidden: mark for mark, hidden in _HIDDEN.items()}
+_ESCAPE = re.compile(r"\\(.)")
 
 
 def read_po(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[TextBlock]:
@@ -38,30 +36,28 @@ def read_po(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[
     A message is in the source language, unless the header says that the translations are. Of a message with
     plural forms, the singular and the plural are two pairs, the latter with the last form.
     """
-    try:
-        import polib  # noqa: F401
-    except ImportError:
-        raise UserError(f'{file}: PO files need polib. Install it: pip install "nmt[po]"') from None
     return blocks_of(_pairs(file, data, malformed))
 
 
 def _pairs(file: DataFile, data: DataConfig, malformed: Malformed) -> Iterator[Pair]:
     turned = None
-    for messages in _parsed(file, malformed):
+    for message in messages_of(_lines(file, malformed)):
+        if message.problem:
+            malformed.drop(f"{file}:{message.number}: {message.problem}.")
+            continue
+        strings = defaultdict(str, message.strings)
         if turned is None:
-            language = str(messages.metadata.get("Language", "")).partition("\n")[0]
-            turned = _is_turned(language, data, file)
-        for message in messages:
-            if message.obsolete or message.fuzzy:
-                continue
-            pairs = [(message.msgid, message.msgstr)]
-            if message.msgid_plural and (forms := [*dict(sorted(message.msgstr_plural.items())).values()]):
-                plural = message.msgid_plural, forms[-1]
-                pairs = [(message.msgid, forms[0]), plural] if len(forms) > 1 else [plural]
-            for source, target in pairs:
-                if source and target:
-                    source, target = (one_line(side.translate(_SHOWN)) for side in (source, target))
-                    yield (target, source) if turned else (source, target)
+            language = LANGUAGE.search("" if strings["msgid"] else strings["msgstr"])
+            turned = _is_turned(language[1] if language else "", data, file)
+        pairs = [(strings["msgid"], strings["msgstr"])]
+        forms = [form for keyword, form in sorted(strings.items()) if keyword.startswith("msgstr[")]
+        if forms and strings["msgid_plural"]:
+            plural = strings["msgid_plural"], forms[-1]
+            pairs = [(strings["msgid"], forms[0]), plural] if len(forms) > 1 else [plural]
+        for source, target in [] if message.is_fuzzy else pairs:
+            if source and target:
+                source, target = one_line(source), one_line(target)
+                yield (target, source) if turned else (source, target)
 
 
 def _is_turned(language: str, data: DataConfig, file: DataFile) -> bool:
@@ -78,29 +74,47 @@ def _is_turned(language: str, data: DataConfig, file: DataFile) -> bool:
 
 @dataclass
 class Message:
-    """The lines of a message, with the comments before it, and their numbers."""
+    """A message, with the comments before it.
 
-    lines: list[str] = field(default_factory=list)
+    Attributes:
+        numbers: the numbers of its lines.
+        parts: by keyword, such as `msgstr[0]`, the parts of its string.
+        rows: by keyword, the numbers of the lines of its string.
+        is_fuzzy: whether it has the flag `fuzzy`.
+        problem: what is wrong with it; empty if nothing is.
+    """
+
     numbers: list[int] = field(default_factory=list)
-    keywords: set[str] = field(default_factory=set)
+    parts: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    rows: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    is_fuzzy: bool = False
     problem: str = ""
 
     def add(self, line: str, number: int) -> None:
-        """Adds a line, and checks it more strictly than polib, which accepts strings without an end."""
-        self.lines.append(line)
+        """Adds a line, and checks it."""
         self.numbers.append(number)
+        comment, found = line.lstrip(), _STRING.fullmatch(line)
         if line is BROKEN or "\ufffd" in line:
             self.problem = self.problem or NOT_UTF8
-        elif not line.lstrip().startswith("#"):
-            found = STRING.fullmatch(line)
-            if found is None or not (found["keyword"] or self.keywords):
-                self.problem = self.problem or "is not a string of PO, or its quotation marks do not match"
-            elif found["keyword"]:
-                self.keywords.add(found["keyword"].partition("[")[0])
+        elif comment.startswith("#"):
+            if comment.startswith("#~"):  # the flags so far are those of an obsolete message
+                self.is_fuzzy = False
+            elif comment.startswith("#,"):
+                self.is_fuzzy |= "fuzzy" in map(str.strip, comment[2:].split(","))
+        elif found is None or not (found["keyword"] or self.parts):
+            self.problem = self.problem or "is not a string of PO, or its quotation marks do not match"
+        elif found["keyword"] in self.parts:
+            self.problem = self.problem or "has a keyword twice"
+        else:
+            keyword = found["keyword"] or next(reversed(self.parts))
+            self.parts[keyword].append(
+                _ESCAPE.sub(lambda escape: ESCAPES.get(escape[1], escape[0]), found["string"])
+            )
+            self.rows[keyword].append(number)
 
     def checked(self) -> Message:
         """Checks the whole message."""
-        if not self.problem and self.keywords and not {"msgid", "msgstr"} <= self.keywords:
+        if not self.problem and self.parts and not ("msgid" in self.parts and self.is_translated):
             self.problem = "has no msgid or no msgstr"
         return self
 
@@ -110,36 +124,14 @@ class Message:
         return self.numbers[0]
 
     @property
+    def strings(self) -> dict[str, str]:
+        """By keyword its string."""
+        return {keyword: "".join(parts) for keyword, parts in self.parts.items()}
+
+    @property
     def is_translated(self) -> bool:
         """Whether it has a translation, after which another message may begin."""
-        return "msgstr" in self.keywords
-
-
-def _parsed(file: DataFile, malformed: Malformed) -> Iterator[POFile]:
-    batch: list[Message] = []
-    for message in messages_of(_lines(file, malformed)):
-        if message.problem:
-            malformed.drop(f"{file}:{message.number}: {message.problem}.")
-            continue
-        batch.append(message)
-        if len(batch) == _BATCH:
-            yield from _parse(batch, file, malformed)
-            batch = []
-    yield from _parse(batch, file, malformed)
-
-
-def _parse(batch: list[Message], file: DataFile, malformed: Malformed) -> Iterator[POFile]:
-    import polib
-
-    try:
-        text = "\n\n".join("\n".join(message.lines) for message in batch)
-        yield polib.pofile(f"{text.translate(_HIDDEN)}\n")
-    except (OSError, ValueError, IndexError) as error:
-        if len(batch) > 1:  # find the one that polib refuses
-            for message in batch:
-                yield from _parse([message], file, malformed)
-        elif batch:
-            malformed.drop(f"{file}:{batch[0].number}: {error}.")
+        return any(keyword.startswith("msgstr") for keyword in self.parts)
 
 
 def messages_of(lines: Iterable[str]) -> Iterator[Message]:
@@ -148,7 +140,7 @@ def messages_of(lines: Iterable[str]) -> Iterator[Message]:
     for number, line in enumerate(lines, start=1):
         starts = line.lstrip().startswith(("#", "msgctxt", "msgid ", 'msgid"'))
         if message is not None and (not line.strip() or (starts and message.is_translated)):
-            if message.keywords or message.problem:
+            if message.parts or message.problem:
                 yield message.checked()
                 message = None
         if line.strip():

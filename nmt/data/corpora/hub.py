@@ -51,8 +51,8 @@ class HubSplit:
         """Number of pairs."""
         return int(self.dataset.num_rows)
 
-    def blocks(self) -> Iterator[TextBlock]:
-        """Yields the pairs in order, block by block. A missing side is empty."""
+    def blocks(self, malformed: object = None) -> Iterator[TextBlock]:
+        """Yields the pairs in order, block by block. A missing side is empty; no row is malformed."""
         tables = self.dataset.with_format("arrow").iter(batch_size=_BLOCK_ROWS)
         return arrow_blocks(tables, self.keys, self.name)
 

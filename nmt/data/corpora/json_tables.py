@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from nmt.config import DataConfig
 from nmt.data.corpora.columns import Pair, TextBlock, choose_keys, listed
 from nmt.data.corpora.malformed import BROKEN, NOT_UTF8, Malformed, MalformedRow
-from nmt.data.corpora.opening import CHUNK, DataFile, head_of, opened
+from nmt.data.corpora.opening import CHUNK, DataFile, Place, head_of, opened
 from nmt.data.corpora.tables import blocks_of
 from nmt.data.corpora.text import one_line, read_lines
 from nmt.errors import UserError
@@ -94,70 +94,68 @@ def _lines(file: DataFile, malformed: Malformed) -> Iterator[_Value]:
 
 
 def _members(file: DataFile) -> Iterator[_Value]:
-    """Yields the members of one list. They are parsed one by one, so that memory is that of the longest."""
-    decoder = json.JSONDecoder(parse_int=_integer_or_float)
+    """Yields the members of one list."""
     with opened(file) as (stream, place):
-        text = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
-        buffer, at, counted = "", 0, 0  # `counted`: where the lines of the buffer have been counted
 
-        def more() -> bool:
-            nonlocal buffer, at, counted
-            count()
-            content = stream.read1(CHUNK)
-            buffer, at, counted = buffer[at:] + text.decode(content, final=not content), 0, 0
-            return bool(content)
-
-        def count() -> str:
-            """Returns the place of the next character."""
-            nonlocal counted
-            place.lines += buffer.count("\n", counted, at)
-            counted = at
-            return f"{file}:{place.lines + 1}"
-
-        def character() -> str:
-            """Moves to the next character that is not a space, and returns it; empty at the end."""
-            nonlocal at
-            while (at := after_spaces(buffer, at)) == len(buffer) and more():
-                pass
-            return buffer[at : at + 1]
-
-        def damaged(problem: str) -> UserError:
+        def damaged(problem: object) -> UserError:
             return UserError(
-                f"{count()}: not valid JSON ({problem}). Nothing shows where the next record begins, "
-                "so data.max_malformed can't drop this one. Correct it, or write one record per line."
+                f"{file}:{place.lines + 1}: not valid JSON ({problem}). Nothing shows where the next record "
+                "begins, so data.max_malformed can't drop this one. Correct it, or write one record per line."
             )
 
-        character()
-        at += 1  # the bracket
-        follows = ","
-        if character() == "]":
-            follows = "]"
-            at += 1
-        while follows == ",":
-            character()
-            try:
-                value, end = decoder.raw_decode(buffer, at)
-            except RecursionError as error:
-                raise damaged(str(error)) from None
-            except json.JSONDecodeError as error:
-                if len(buffer) - at < _LONGEST_RECORD and more():
-                    continue
-                raise damaged(error.msg) from None
-            yield count(), value
-            at = end
-            follows = character()
-            at += 1
-        if follows != "]":
+        content = iter(partial(stream.read1, CHUNK), b"")
+        chunks = codecs.iterdecode(content, "utf-8-sig", "surrogateescape")
+        decoder = json.JSONDecoder(parse_int=_integer_or_float)
+        for _, value in members_of_list(chunks, decoder, place, damaged):
+            yield f"{file}:{place.lines + 1}", value
+
+
+def members_of_list(
+    chunks: Iterable[str], decoder: json.JSONDecoder, place: Place, damaged: Callable[[object], UserError]
+) -> Iterator[tuple[str, Any]]:
+    """Yields the text and the value of each member of a JSON list, whose text is in `chunks`.
+
+    They are parsed one by one, so that memory is that of the longest. `place` gets the number of lines before
+    each. `damaged` returns the error for a problem at that place.
+    """
+    rest, buffer, at = iter(chunks), "", 0
+
+    def more() -> bool:
+        nonlocal buffer, at
+        chunk = next(rest, None)
+        buffer, at = buffer[at:] + (chunk or ""), 0
+        return chunk is not None
+
+    def character(step: int = 0) -> str:
+        """Moves by `step`, and on to a character that is not a space; returns it, or an empty text."""
+        nonlocal at
+        while True:
+            found = _SPACE.match(buffer, at + step)
+            assert found is not None
+            place.lines += buffer.count("\n", at, found.end())
+            at, step = found.end(), 0
+            if at < len(buffer) or not more():
+                return buffer[at : at + 1]
+
+    if character() != "[":
+        raise damaged("it must be a list")
+    follows = character(1)
+    while follows != "]":
+        try:
+            value, end = decoder.raw_decode(buffer, at)
+        except (ValueError, RecursionError) as error:
+            is_cut = isinstance(error, json.JSONDecodeError) and len(buffer) - at < _LONGEST_RECORD
+            if is_cut and more():
+                continue
+            raise damaged(getattr(error, "msg", error)) from None
+        yield buffer[at:end], value
+        follows = character(end - at)
+        if follows not in (",", "]"):
             raise damaged("a comma is missing" if follows else "the list has no end")
-        if character():
-            raise damaged("text follows the list")
-
-
-def after_spaces(text: str, at: int) -> int:
-    """Returns the place of the next character that is not a space of JSON."""
-    found = _SPACE.match(text, at)
-    assert found is not None
-    return found.end()
+        if follows == ",":
+            character(1)
+    if character(1):
+        raise damaged("text follows the list")
 
 
 def _integer_or_float(digits: str) -> int | float:

@@ -17,6 +17,7 @@ from nmt.data.corpora.held_out import HeldOut, is_given, read_sets
 from nmt.data.corpora.sources import open_sources
 from nmt.data.corpora.text import read_lines
 from nmt.data.preparation.cleaned import CleanedText
+from nmt.data.preparation.report import paths_of_cleaned_pairs
 from nmt.errors import UserError
 from nmt.runtime.files import fresh_folder, remove
 from nmt.runtime.streams import log, progress
@@ -39,7 +40,7 @@ def with_drawn(config: DataConfig, folder: Path) -> DataConfig:
             raise UserError(
                 f"data.{name}.from_train={count}: data.{name}.{given[0]} is also given. Remove one of them."
             )
-        source, target = _files(config, name, folder)
+        source, target = paths_of_cleaned_pairs(config, str(folder / name))
         splits[name] = SplitConfig(source=str(source), target=str(target))
     return replace(config, valid=splits["valid"], test=splits["test"])
 
@@ -67,7 +68,7 @@ def write_drawn(config: DataConfig, folder: Path, *, again: bool) -> None:
         return
     if folder.exists() and not again:
         for name, count in counts.items():
-            lines = sum(1 for _ in read_lines(_files(config, name, folder)[0]))
+            lines = sum(1 for _ in read_lines(paths_of_cleaned_pairs(config, str(folder / name))[0]))
             if lines != count:
                 raise UserError(
                     f"data.{name}.from_train={count}: {lines} pairs were drawn when this run began. "
@@ -79,25 +80,17 @@ def write_drawn(config: DataConfig, folder: Path, *, again: bool) -> None:
     with fresh_folder(folder) as fresh:
         for name, count in counts.items():
             sides = zip(*islice(pairs, count), strict=True)
-            for path, side in zip(_files(config, name, fresh), sides, strict=True):
+            for path, side in zip(paths_of_cleaned_pairs(config, str(fresh / name)), sides, strict=True):
                 path.write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
             log.info(
                 "data.%s.from_train=%d: drawn from the training text, in %s and %s",
-                *(name, count, *_files(config, name, folder)),
+                *(name, count, *paths_of_cleaned_pairs(config, str(folder / name))),
             )
 
 
 def _counts(config: DataConfig) -> dict[str, int]:
     splits = {"valid": config.valid.from_train, "test": config.test.from_train}
     return {name: count for name, count in splits.items() if count is not None}
-
-
-def _files(config: DataConfig, name: str, folder: Path) -> tuple[Path, Path]:
-    endings = [config.source_lang, config.target_lang]
-    if endings[0] == endings[1]:
-        endings = ["source", "target"]
-    source, target = (folder / f"{name}.{ending}" for ending in endings)
-    return source, target
 
 
 def _drawn(config: DataConfig, counts: Mapping[str, int]) -> list[Pair]:

@@ -76,7 +76,7 @@ class Encoder:
             if dropped.any():
                 for pair in zip(*self._texts.pairs(shard, chosen[dropped]), strict=True):
                     report.drop(rule.name, rule.words, *pair)
-                    report.keep(-1)  # the first stage counted it as retained
+                    report.kept -= 1  # the first stage counted it as retained
                 retained = np.flatnonzero(~dropped)
                 source, target = source.take(retained), target.take(retained)
             slices.append((source, target))

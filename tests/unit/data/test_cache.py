@@ -27,6 +27,7 @@ from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
 
 OLD, HALF, BUSY, NEW = (f"ids-{digit * 16}" for digit in "0123")
+MARIAN, BYTES = f"tokenizer-{'8' * 16}", f"bytes-{'9' * 16}"
 
 
 def flipped(path: Path) -> None:
@@ -168,7 +169,7 @@ def test_a_pipe_in_the_place_of_a_lock_is_left_alone(prepared_config: DataConfig
     assert place.is_dir()
 
 
-@pytest.mark.parametrize(("days", "goes"), [(90, {OLD, f"{HALF}.part"}), (0, set())])
+@pytest.mark.parametrize(("days", "goes"), [(90, {OLD, f"{HALF}.part", MARIAN, BYTES}), (0, set())])
 def test_what_was_long_not_used_is_deleted(prepared_config: DataConfig, days: int, goes: set[str]) -> None:
     config = prepared_config
     good = files(config)
@@ -182,8 +183,11 @@ def test_what_was_long_not_used_is_deleted(prepared_config: DataConfig, days: in
     (foreign[3] / "00099.safetensors").symlink_to(ids / "00000.safetensors")
     (root / f"ids-{'6' * 16}").symlink_to(foreign[0])
     (root / f"ids-{'7' * 16}").write_text("a file")
-    for name in (f"{HALF}.part", BUSY, NEW):
+    for name in (f"{HALF}.part", BUSY, NEW, MARIAN, BYTES):
         (root / name).mkdir()
+    for name in ("source.spm", "target.spm", "pieces.json", "pieces.json.sum"):
+        (root / MARIAN / name).touch()
+    (root / BYTES / "manifest.json").touch()
     (root / f"{HALF}.part/00000.safetensors.sum").touch()
     for path in root.iterdir():
         os.utime(path, (1e9, time.time() - (89 if path.name == NEW else 91) * 86_400))

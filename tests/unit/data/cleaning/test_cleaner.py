@@ -294,7 +294,7 @@ class TestNearHashes:
 class TestReport:
     def report(self) -> CleaningReport:
         report = CleaningReport()
-        report.keep(994)
+        report.kept += 994
         for number in range(5):
             report.drop("ratio", "one side is far longer than the other", f"s{number}", f"t{number}")
         report.drop("empty", "one side is empty", "", "t")

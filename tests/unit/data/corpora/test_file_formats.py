@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib.util
 import io
 import json
 import zipfile
@@ -21,7 +20,6 @@ from nmt.data.corpora.malformed import Malformed
 from nmt.errors import UserError
 
 PAIRS = [("A house", "Ein Haus"), ("Two dogs & a cat", "Zwei Hunde & eine Katze"), ("5 < 6", "5 < 6 „ja“")]
-needs_polib = pytest.mark.skipif(importlib.util.find_spec("polib") is None, reason="needs polib (extra po)")
 
 
 def data_options(**options: Any) -> DataConfig:
@@ -324,7 +322,6 @@ PO_PAIRS = [
 ]
 
 
-@needs_polib
 def test_po(tmp_path: Path) -> None:
     path = tmp_path / "de.po"
     path.write_text(PO)
@@ -341,12 +338,6 @@ def test_po(tmp_path: Path) -> None:
     one_form = PO.replace('msgstr[1] "%d Dateien"\n', "")
     path.write_text(one_form)
     assert read(path)[2:] == [("%d files", "%d Datei")]
-
-
-def test_po_without_polib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "polib", None)
-    with pytest.raises(UserError, match=r'a.po: PO files need polib. Install it: pip install "nmt\[po\]"'):
-        read(tmp_path / "a.po")
 
 
 def archive(path: Path, files: dict[str, bytes]) -> Path:
@@ -430,12 +421,12 @@ MALFORMED: list[tuple[str, Callable[[], bytes], list[int], str]] = [
     ("a.xlf", lambda: xliff1(sides("1", "1"), "<target>2</target>", sides("3", "3")).encode(), [1, 3],
      ":1: has no source"),
     ("a.xlf", lambda: xliff2(sides("1", "1"), sides("2", "<b>2"), sides("3", "3")).encode(), [1, 3], ":1: not valid XML"),
-    pytest.param("a.po", lambda: b'msgid "1"\nmsgstr "1"\n\nmsgid "2\nmsgstr "2"\n\nmsgid "3"\nmsgstr "3"\n', [1, 3],
-     ":4: is not a string of PO", marks=needs_polib),
-    pytest.param("a.po", lambda: b'msgid "1"\nmsgstr "1"\n\nmsgid "2"\n\nmsgid "3"\nmsgstr "3"\n', [1, 3],
-     ":4: has no msgid or no msgstr", marks=needs_polib),
-    pytest.param("a.po", lambda: b'msgid "1"\nmsgstr "1"\n\nmsgid "' + Z[:-1] + b'"\nmsgstr "2"\n\nmsgid "3"\nmsgstr "3"\n',
-     [1, 3], ":4: is not valid UTF-8", marks=needs_polib),
+    ("a.po", lambda: b'msgid "1"\nmsgstr "1"\n\nmsgid "2\nmsgstr "2"\n\nmsgid "3"\nmsgstr "3"\n', [1, 3],
+     ":4: is not a string of PO"),
+    ("a.po", lambda: b'msgid "1"\nmsgstr "1"\n\nmsgid "2"\n\nmsgid "3"\nmsgstr "3"\n', [1, 3],
+     ":4: has no msgid or no msgstr"),
+    ("a.po", lambda: b'msgid "1"\nmsgstr "1"\n\nmsgid "' + Z[:-1] + b'"\nmsgstr "2"\n\nmsgid "3"\nmsgstr "3"\n',
+     [1, 3], ":4: is not valid UTF-8"),
 ]  # fmt: skip
 
 
