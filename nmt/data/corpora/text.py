@@ -34,6 +34,8 @@ _BOMS_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 DOCUMENTS = b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"%PDF-"
 """The first bytes of archives, such as .docx, of .doc and .xls, and of PDF."""
 NOT_TEXT = "is an archive or a document, not text. Save its text as UTF-8."
+_CR_ALONE = "its lines end with CR alone, as on old Macs. Convert it: tr '\\r' '\\n' <FILE >NEW"
+_CARRIAGE_RETURNS = 9  # in the text before the first line feed; a line seldom has one
 _LONGEST_LINE = 1 << 26  # bytes; a device such as /dev/zero has no line ends
 _MIN_CACHED = 1 << 20  # bytes; for a smaller file, reading a cached checksum is not faster
 _CLOCK_TICK = 2_000_000_000  # nanoseconds; longer than the clock tick of any disk
@@ -47,7 +49,8 @@ def read_lines(file: DataFile, malformed: Malformed | None = None) -> Iterator[s
     a line that is not UTF-8 is yielded as `BROKEN`.
 
     Raises:
-        UserError: the file can't be read, is damaged, or is not in its encoding (the message gives the line).
+        UserError: the file can't be read, is damaged, or is not in its encoding (the message gives the line);
+            or its lines end with CR alone.
     """
     return chain.from_iterable(read_blocks(file, malformed))
 
@@ -59,6 +62,8 @@ def read_blocks(file: DataFile, malformed: Malformed | None = None) -> Iterator[
             if not place.lines and content.startswith(_BOMS_16):
                 yield from _utf16_blocks(content, stream, place, file)
                 return
+            if not place.lines and b"\n" not in content and content.count(b"\r") > _CARRIAGE_RETURNS:
+                raise UserError(f"{file}: {_CR_ALONE}")
             if not content.endswith(b"\n"):
                 content += (rest := stream.readline(_LONGEST_LINE))
                 if len(rest) == _LONGEST_LINE:

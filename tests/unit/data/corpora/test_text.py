@@ -31,6 +31,8 @@ LINES = [
     (b"a\r\nb\r\n", ["a", "b"]),
     (b"a\rb\r\r\n", ["a\rb\r"]),
     (b"a\r", ["a\r"]),
+    (9 * b"a\r", [9 * "a\r"]),
+    (b"b\n" + 99 * b"a\r", ["b", 99 * "a\r"]),
     ("a\u2028b\x85c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\x85c\x0bd\x0ce\x1cf"]),
     (b"  a\t b \n", ["  a\t b "]),
     (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
@@ -44,6 +46,12 @@ def test_lines(tmp_path: Path, content: bytes, expected: list[str]) -> None:
     path = tmp_path / "a.en"
     path.write_bytes(content)
     assert list(read_lines(path)) == expected
+
+
+def test_lines_of_old_macs(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_bytes(10 * b"a\r")
+    with pytest.raises(UserError, match=r"a.en: its lines end with CR alone, .* tr '\\r' '\\n' <FILE >NEW"):
+        list(read_lines(tmp_path / "a.en"))
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\ufeff"))))
