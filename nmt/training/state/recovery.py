@@ -179,8 +179,8 @@ def _before_decay(
 ) -> Checkpoint:
     """Loads the checkpoint from before the learning rate fell, for a run that may now be longer.
 
-    Its weights are then those of a run that was that long from the start. If the time that is left would not
-    even bring it to where it is, it keeps its end.
+    Its weights are then those of a run that was that long from the start. If the time that is added would
+    not even bring it to where it is, it keeps its end.
     """
     begin = newest.progress.decays[0].begin
     try:
@@ -203,21 +203,23 @@ def _before_decay(
 
 
 def _too_short(options: TrainingConfig, now: Progress, before: Progress) -> bool:
-    """Whether less time is left than the fall of the learning rate took; then `now` keeps its end.
+    """Whether a limit has grown by less than the fall of the learning rate took; then `now` keeps its end.
 
-    The rate would fall sooner than it did, so the model would be worse.
+    The rate would fall sooner than it did, so the model would be worse: choice and test of the final model
+    need the rest of a budget, as before.
     """
     last, value = now.decays[-1], value_of(now.decays[-1].limit, options)
     if now.update < last.end or last.limit not in TIMES:
         return False
     spent = now.total_seconds + (now.prepared_seconds if last.limit == "budget" else 0.0)
-    left, fell = max(0.0, value - spent / 60), (now.total_seconds - before.total_seconds) / 60
-    if left > fell:
+    more = value - max(last.value, spent / 60)
+    fell = (now.total_seconds - before.total_seconds) / 60
+    if more > fell:
         return False
     log.warning(
-        "%s: %.1f minutes of it are left, and the learning rate fell for %.1f. A new fall would begin too "
+        "%s: these are %.1f minutes more, and the learning rate fell for %.1f. A new fall would begin too "
         "soon, so the run keeps its end. Give it more time",
-        *(limit_in_words(last.limit, options), left, fell),
+        *(limit_in_words(last.limit, options), max(0.0, more), fell),
     )
     now.decays[-1] = replace(last, value=value)
     return True

@@ -111,19 +111,20 @@ def test_a_batch_in_words() -> None:
 @pytest.mark.parametrize(
     ("limit", "value", "longer", "kept"),
     [
-        ("budget", "3m", "3.1m", "training.budget=3.1m: 0.6 minutes of it are left, and"),
-        ("budget", "3m", "3.2m", None),
-        ("max_minutes", 2.0, 2.6, "training.max_minutes=2.6: 0.6 minutes of it are left, and"),
+        ("budget", "3m", "3.6m", "training.budget=3.6m: these are 0.6 minutes more, and"),
+        ("budget", "3m", "3.7m", None),
+        ("budget", "2m", "3.1m", "training.budget=3.1m: these are 0.6 minutes more, and"),  # used 2.5
+        ("max_minutes", 2.0, 2.6, "training.max_minutes=2.6: these are 0.6 minutes more, and"),
         ("max_minutes", 2.0, 2.7, None),
         ("max_updates", 100, 101, None),
     ],
 )
-def test_a_finished_run_is_longer_only_if_the_time_left_is_longer_than_its_fall(
+def test_a_finished_run_is_longer_only_if_more_time_is_added_than_its_fall_took(
     limit: str, value: Any, longer: Any, kept: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The rate fell for 40 seconds, from update 80 to 100. Preparation took 30."""
     run, weights = RunFolder(tmp_path), {"w": torch.zeros(2)}
-    fall = Decay(80, 100, 1.0, limit, 3.0 if limit == "budget" else value)
+    fall = Decay(80, 100, 1.0, limit, float(str(value).removesuffix("m")))
     before = Progress(update=80, seconds=70.0, total_seconds=80.0, prepared_seconds=20.0, decays=[fall])
     end = Progress(update=100, seconds=90.0, total_seconds=120.0, prepared_seconds=30.0, decays=[fall])
     folder = CheckpointFolder(run.checkpoints, {})
