@@ -65,6 +65,7 @@ from nmt.training.rate_finder import find_rate
 from nmt.training.recipe import before_preparation, with_recipe
 from nmt.training.stages.plan import reports_in_words, run_stages, with_stages
 from nmt.training.stages.translating import help_to_translate
+from nmt.training.state.progress import TIMES, falls
 from nmt.training.state.recovery import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.warm_start import (
@@ -229,10 +230,12 @@ def _run_main(config: TrainConfig, ranks: Ranks, judge: Judge | None = None) -> 
             ranks.share((to_yaml(config), prepared.fingerprint, start))
             results = _train_and_finish(config, prepared, ranks, start, started, judge)
         else:
-            option = results["training"]["ended"].split("=")[0]
+            option, condition = results["training"]["ended"].split("=")[0], ""
             if not option.startswith("training."):  # by a request, so that any of the limits will do
                 option = "training.budget" if config.training.budget else "training.max_updates"
-            more = "" if option in fixed_options(config) else f"; a larger {option} resumes it"
+            elif option.removeprefix("training.") in TIMES and falls(config.training):
+                condition = " if it adds more time than the fall of the learning rate took"
+            more = "" if option in fixed_options(config) else f"; a larger {option} resumes it{condition}"
             log.info("%s: training is done already%s", folder.path, more)
         text = "\n".join([*reports_in_words(results["data"]), results_text(config, results, folder)])
         return TrainResult(folder.path, folder.model, results, text)

@@ -171,6 +171,8 @@ class Trainer:
     def _note_end(self, last: int, limit: str) -> None:
         """Notes the decided last update; a schedule that decays does so from here."""
         progress, value = self.progress, value_of(limit, self.options)
+        if not progress.decays:
+            progress.flat_seconds = progress.total_seconds
         progress.decays.append(Decay(progress.update, last, self._learning_rate(), limit, value))
         if self.ranks.is_main and last > progress.update:
             first = len(progress.decays) == 1

@@ -60,6 +60,7 @@ class Progress:
         seconds: time spent in updates, over all sessions of the run.
         total_seconds: time spent training, including validation and saving.
         undone_seconds: the part of `total_seconds` after updates from which a longer training resumed.
+        flat_seconds: `total_seconds` when the learning rate began to fall; None: it does not fall.
         made: updates that were applied to the current weights.
         skipped_updates: updates whose loss or gradient was not finite, including overflows of fp16.
         skipped_in_a_row: number of consecutive skipped updates up to `update`, except overflows of fp16.
@@ -89,6 +90,7 @@ class Progress:
     seconds: float = 0.0
     total_seconds: float = 0.0
     undone_seconds: float = 0.0
+    flat_seconds: float | None = None
     made: int = 0
     skipped_updates: int = 0
     skipped_in_a_row: int = 0
@@ -211,8 +213,18 @@ class Progress:
         return self._validation_scheduled(config)
 
     def must_undo_decay(self, config: TrainingConfig) -> bool:
-        """Returns whether the training may now be longer than when its learning rate began to fall."""
-        return bool(self.decays) and value_of(self.decays[-1].limit, config) > self.decays[-1].value
+        """Returns whether the training may now be longer than when its learning rate began to fall.
+
+        If it has ended, a limit of time must grow by more than the fall took: choice and test of the final
+        model need the rest as before, so a new fall would begin sooner, and lead to a worse model.
+        """
+        if not self.decays:
+            return False
+        last, value = self.decays[-1], value_of(self.decays[-1].limit, config)
+        if self.update < last.end or last.limit not in TIMES or self.flat_seconds is None:
+            return value > last.value
+        spent = self.total_seconds + (self.prepared_seconds if last.limit == "budget" else 0.0)
+        return 60 * value - max(60 * last.value, spent) > self.total_seconds - self.flat_seconds
 
     def ended(self, config: TrainingConfig) -> str | None:
         """Returns the reason why training is over, as text; None if it is not over."""
@@ -224,7 +236,7 @@ class Progress:
             return f"training.max_updates={config.max_updates} is reached"
         if config.max_epochs is not None and self.cursor.epoch >= config.max_epochs:
             return f"training.max_epochs={config.max_epochs} is reached"
-        if _decays(config):
+        if falls(config):
             return None  # `Ending` decides
         if config.max_minutes is not None and self.total_seconds >= 60 * config.max_minutes:
             return f"training.max_minutes={config.max_minutes:g} is reached"
@@ -259,7 +271,8 @@ def value_of(limit: str, config: TrainingConfig) -> float:
     return float(value or math.inf)
 
 
-def _decays(config: TrainingConfig) -> bool:
+def falls(config: TrainingConfig) -> bool:
+    """Whether the learning rate falls before the end, wherever this is."""
     schedule = SCHEDULES.get(config.schedule.name)
     return schedule is not None and schedule.decays
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nmt.config import Resume, TrainConfig, TrainingConfig
+from nmt.config import Resume, TrainConfig
 from nmt.data.batches.stream import BatchStream, Cursor
 from nmt.data.preparation.prepare import Prepared
 from nmt.errors import UserError
@@ -14,7 +14,7 @@ from nmt.runtime.files import expanded
 from nmt.runtime.model_files import abbreviated, checkpoint_name, checkpoint_names, update_of
 from nmt.runtime.streams import log
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint
-from nmt.training.state.progress import TIMES, Progress, SkippedBatches, limit_in_words, value_of
+from nmt.training.state.progress import Progress, SkippedBatches
 from nmt.training.state.run_folder import RunFolder
 
 MAX_SKIPPED_IN_A_ROW = 10
@@ -162,7 +162,7 @@ def load_resume_checkpoint(
         return None
     checkpoints.remove_after(checkpoint.progress.update)  # the later ones are damaged
     if checkpoint.progress.must_undo_decay(config.training):
-        return _before_decay(config.training, folder, checkpoints, checkpoint)
+        return _before_decay(folder, checkpoints, checkpoint)
     log.info("resuming %s at update %d", folder.path, checkpoint.progress.update)
     if config.resume_from is None:
         checkpoint.progress.resumed_from = None  # a later rewind may name it again
@@ -174,13 +174,10 @@ def load_resume_checkpoint(
     return checkpoint
 
 
-def _before_decay(
-    options: TrainingConfig, folder: RunFolder, checkpoints: CheckpointFolder, newest: Checkpoint
-) -> Checkpoint:
+def _before_decay(folder: RunFolder, checkpoints: CheckpointFolder, newest: Checkpoint) -> Checkpoint:
     """Loads the checkpoint from before the learning rate fell, for a run that may now be longer.
 
-    Its weights are then those of a run that was that long from the start. If the time that is added would
-    not even bring it to where it is, it keeps its end.
+    Its weights are then those of a run that was that long from the start.
     """
     begin = newest.progress.decays[0].begin
     try:
@@ -189,40 +186,15 @@ def _before_decay(
         log.warning("%s; the learning rate rises again from update %d", damage, newest.progress.update)
         checkpoint = newest
     else:
-        if _too_short(options, newest.progress, checkpoint.progress):
-            return newest
         log.info("resuming %s at update %d, before the learning rate fell", folder.path, begin)
     folder.results.unlink(missing_ok=True)
     checkpoints.remove_after(checkpoint.progress.update)
     progress, now = checkpoint.progress, newest.progress
-    progress.decays = []
+    progress.decays, progress.flat_seconds = [], None
     # A budget counts all of the time.
     progress.undone_seconds += now.total_seconds - progress.total_seconds
     progress.total_seconds, progress.prepared_seconds = now.total_seconds, now.prepared_seconds
     return checkpoint
-
-
-def _too_short(options: TrainingConfig, now: Progress, before: Progress) -> bool:
-    """Whether a limit has grown by less than the fall of the learning rate took; then `now` keeps its end.
-
-    The rate would fall sooner than it did, so the model would be worse: choice and test of the final model
-    need the rest of a budget, as before.
-    """
-    last, value = now.decays[-1], value_of(now.decays[-1].limit, options)
-    if now.update < last.end or last.limit not in TIMES:
-        return False
-    spent = now.total_seconds + (now.prepared_seconds if last.limit == "budget" else 0.0)
-    more = value - max(last.value, spent / 60)
-    fell = (now.total_seconds - before.total_seconds) / 60
-    if more > fell:
-        return False
-    log.warning(
-        "%s: these are %.1f minutes more, and the learning rate fell for %.1f. A new fall would begin too "
-        "soon, so the run keeps its end. Give it more time",
-        *(limit_in_words(last.limit, options), max(0.0, more), fell),
-    )
-    now.decays[-1] = replace(last, value=value)
-    return True
 
 
 def _rewind(config: TrainConfig, folder: RunFolder, checkpoints: CheckpointFolder, update: int) -> Checkpoint:

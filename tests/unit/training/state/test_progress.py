@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from nmt.config import Precision, TrainingConfig
+from nmt.config import Precision, ScheduleConfig, TrainingConfig
 from nmt.data.batches.stream import Cursor
 from nmt.training.state.progress import Progress, Saved
+from nmt.training.update.schedule import Decay
 
 
 @pytest.mark.parametrize("quality", [-float("inf"), -1e300, 1e300])  # a metric may return any number
@@ -135,3 +137,29 @@ def test_a_checkpoint_has_what_scheduled_validations_said() -> None:
         progress.note_checkpoint()
     assert progress.checkpoints == [Saved(1), Saved(2, 5.0), Saved(3)]
     assert progress.quality_now() == 7.0
+
+
+@pytest.mark.parametrize(
+    ("limit", "before", "longer", "resumes"),
+    [
+        ("budget", 3.0, "3m", False),
+        ("budget", 3.0, "3.6m", False),
+        ("budget", 3.0, "3.7m", True),
+        ("budget", 2.0, "3.1m", False),  # 2.5 minutes were used
+        ("budget", 2.0, "3.2m", True),
+        ("max_minutes", 2.0, 2.6, False),
+        ("max_minutes", 2.0, 2.7, True),
+        ("max_updates", 100.0, 101, True),
+    ],
+)
+def test_a_finished_run_is_longer_only_if_more_time_is_added_than_its_fall_took(
+    limit: str, before: float, longer: Any, resumes: bool
+) -> None:
+    """The rate fell for 40 seconds, and preparation took 30."""
+    progress = Progress(100, total_seconds=120.0, flat_seconds=80.0, prepared_seconds=30.0)
+    progress.decays = [Decay(80, 100, 1.0, limit, before)]
+    options = TrainingConfig(schedule=ScheduleConfig(name="wsd"), **{limit: longer})
+    assert progress.must_undo_decay(options) is resumes
+    assert (progress.ended(options) is None) is resumes
+    progress.update = 99  # stopped in the fall
+    assert progress.must_undo_decay(options) is (longer != "3m")
