@@ -60,8 +60,6 @@ def test_wrong_uses(toy: Toy, trained: Path, tmp_path: Path) -> None:
         (["alignments=test.src", "input=test.src"], "alignments=test.src: is also the input"),
         ([f"alignments={tmp_path}/x", f"output={tmp_path}/x"], "is also the output. Give another name."),
         (["alignments=none/x"], "alignments=none/x: "),
-        (["alignments=x", "decoding.alignment_heads=[[5,0]]"], "has the layers 0 to 0 with the heads 0 to 1"),
-        (["alignments=x", "decoding.alignment_heads=[5]"], "must be auto, or a list of layers and heads"),
     ):
         assert message in toy.refused("nmt-translate", model, *options, text="ba\n")
     assert not (toy.folder / "x").exists()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,31 +70,37 @@ def tuning(base: Path, run: Path, **training: Any) -> TrainConfig:
 
 
 @pytest.fixture(scope="module")
-def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """An uninterrupted run for each of the settings."""
+def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns an uninterrupted run with some settings."""
     folder = tmp_path_factory.mktemp("whole")
-    for name, setting in SETTINGS.items():
-        train(tuning(base, folder / name, **setting))
-    return {name: folder / name for name in SETTINGS}
+
+    @cache
+    def run(name: str) -> Path:
+        train(tuning(base, folder / name, **SETTINGS[name]))
+        return folder / name
+
+    return run
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param("frozen", marks=pytest.mark.slow), "pulled", "both, a running mean"]
+)
 def test_stopped_and_resumed_it_ends_in_the_same_bytes(
-    name: str, base: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, base: Path, whole: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted(monkeypatch, tuning(base, tmp_path / "run", **SETTINGS[name]), [2, 5])
-    assert_same_run(tmp_path / "run", whole[name])
+    assert_same_run(tmp_path / "run", whole(name))
 
 
 @pytest.mark.parametrize("name", ["frozen", "both, a running mean"])
 def test_frozen_weights_are_those_of_the_start_byte_for_byte(
-    name: str, base: Path, whole: dict[str, Path]
+    name: str, base: Path, whole: Callable[[str], Path]
 ) -> None:
     start = read_weights(base / "run/model/model.safetensors")
-    checkpoints = sorted((whole[name] / "checkpoints").glob("update-*/model.safetensors"))
+    checkpoints = sorted((whole(name) / "checkpoints").glob("update-*/model.safetensors"))
     assert len(checkpoints) == 3
     frozen = ("encoder", "target_embedding") if name == "frozen" else ("decoder.0.feed_forward.",)
-    for path in (*checkpoints, whole[name] / "model/model.safetensors"):
+    for path in (*checkpoints, whole(name) / "model/model.safetensors"):
         for key, weight in read_weights(path).items():
             assert torch.equal(weight, start[key]) == key.startswith(frozen), (path, key)
     state = read_weights(checkpoints[-1].with_name("optimizer.safetensors"))
@@ -100,18 +108,18 @@ def test_frozen_weights_are_those_of_the_start_byte_for_byte(
     assert moments == {key for key in start if not key.startswith(frozen)}
 
 
-def test_the_pull_shortens_the_distance(base: Path, whole: dict[str, Path], tmp_path: Path) -> None:
+def test_the_pull_shortens_the_distance(base: Path, whole: Callable[[str], Path], tmp_path: Path) -> None:
     train(tuning(base, tmp_path / "free", **{**SETTINGS["pulled"], "l2_to_start": 0.0}))
     start = read_weights(base / "run/model/model.safetensors")
     distances = []
-    for run in (whole["pulled"], tmp_path / "free"):
+    for run in (whole("pulled"), tmp_path / "free"):
         end = read_weights(run / "checkpoints/update-00000012/model.safetensors")
         distances.append(sum(float((end[key] - weight).square().sum()) for key, weight in start.items()))
     assert 0 < distances[0] < 0.9 * distances[1]
 
 
-def test_the_report_has_the_scores_before(base: Path, whole: dict[str, Path]) -> None:
-    results = parse_json((whole["frozen"] / "results.json").read_text())
+def test_the_report_has_the_scores_before(base: Path, whole: Callable[[str], Path]) -> None:
+    results = parse_json((whole("frozen") / "results.json").read_text())
     before = results["before"]
     assert before.keys() == {"test", "valid"}
     own = parse_json((base / "run/results.json").read_text())["test"]
@@ -120,9 +128,9 @@ def test_the_report_has_the_scores_before(base: Path, whole: dict[str, Path]) ->
         key: own[key] for key in ("bleu", "chrf", "ter", "sentences")
     }
     assert before["test"]["groups"]["topic"]["sentences"] == 6
-    lines = (whole["frozen"] / "test.before.hypotheses.txt").read_text().splitlines()
+    lines = (whole("frozen") / "test.before.hypotheses.txt").read_text().splitlines()
     assert lines[6:] == (base / "run/test.hypotheses.txt").read_text().splitlines()
-    text = train(tuning(base, whole["frozen"], **SETTINGS["frozen"]))  # finished: prints the report again
+    text = train(tuning(base, whole("frozen"), **SETTINGS["frozen"]))  # finished: prints the report again
     table = text[text.index("toy test") :].splitlines()
     assert [line.split()[0] for line in table[3:12]] == [
         *("all", "before", "difference"),

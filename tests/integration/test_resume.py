@@ -7,8 +7,9 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "micro_batches": 2,
     },
 }
+LESS_COMMON = "averaging the last", "fp16, its loss scale", "by epochs, early stop"
+"""Settings whose stops are slow tests, since faster tests of other files have their parts."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,14 +101,16 @@ def large_first_loss_scale() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def whole(
     data: Path, large_first_loss_scale: None, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
-    """An uninterrupted run for each of the settings."""
+) -> Callable[[str], Path]:
+    """Returns an uninterrupted run with some settings."""
     folder = tmp_path_factory.mktemp("whole")
-    runs = {}
-    for name, setting in SETTINGS.items():
-        runs[name] = folder / name
-        train(toy_config(data, runs[name], **setting))
-    return runs
+
+    @cache
+    def run(name: str) -> Path:
+        train(toy_config(data, folder / name, **SETTINGS[name]))
+        return folder / name
+
+    return run
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, updates: int) -> None:
@@ -168,7 +173,9 @@ def validations(run: Path) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LESS_COMMON else []) for name in SETTINGS]
+)
 @pytest.mark.parametrize(
     "stops",
     [pytest.param([1], marks=pytest.mark.slow), pytest.param([4], marks=pytest.mark.slow), [2, 3, 2]],
@@ -177,16 +184,16 @@ def test_stopped_run_ends_in_the_same_weights(
     name: str,
     stops: list[int],
     data: Path,
-    whole: dict[str, Path],
+    whole: Callable[[str], Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     interrupted(monkeypatch, toy_config(data, tmp_path / "run", **SETTINGS[name]), stops)
-    assert_same_run(tmp_path / "run", whole[name])
+    assert_same_run(tmp_path / "run", whole(name))
 
 
 def test_processes_that_make_batches_come_and_go(
-    data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, whole: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loader processes do not change the result, and a run that started with them resumes without them."""
     name = "bf16, Muon, SimCut late, pairs augmented, sampled, concatenated, placeholders inserted"
@@ -198,17 +205,17 @@ def test_processes_that_make_batches_come_and_go(
             train(helped)
     assert multiprocessing.active_children() == []
     train(alone)
-    assert_same_run(tmp_path / "run", whole[name])
+    assert_same_run(tmp_path / "run", whole(name))
 
 
-def test_the_loss_scale_of_fp16_is_in_play(whole: dict[str, Path]) -> None:
-    found = progress(whole["fp16, its loss scale"])
+def test_the_loss_scale_of_fp16_is_in_play(whole: Callable[[str], Path]) -> None:
+    found = progress(whole("fp16, its loss scale"))
     assert 1.0 <= found["loss_scale"] < 65536.0
     assert found["skipped_updates"] > 0 and found["skipped"] == [] and found["finite_in_a_row"] > 0
 
 
 def test_crash_goes_back_to_the_last_checkpoint(
-    data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, whole: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulates kill -9: the run saves nothing at its end, and leaves a half-written checkpoint."""
     name = "averaging the best, clipped, R-Drop, a running mean"
@@ -234,7 +241,7 @@ def test_crash_goes_back_to_the_last_checkpoint(
     with open(tmp_path / "run/metrics.jsonl", "a") as file:
         file.write('{"kind": "train", "upd')
     train(config)
-    assert_same_run(tmp_path / "run", whole[name])
+    assert_same_run(tmp_path / "run", whole(name))
 
 
 def test_the_split_of_an_update_is_found_once(
@@ -296,7 +303,7 @@ def test_skipped_updates_and_the_way_back_are_repeated(
 
 def test_damaged_checkpoints_are_named_and_passed_over(
     data: Path,
-    whole: dict[str, Path],
+    whole: Callable[[str], Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     said: pytest.LogCaptureFixture,
@@ -317,7 +324,7 @@ def test_damaged_checkpoints_are_named_and_passed_over(
     train(config)
     for update in (8, 10):
         assert f"update-{update:08d}" in said.text
-    assert_same_run(tmp_path / "run", whole[name])
+    assert_same_run(tmp_path / "run", whole(name))
 
     for path in folder.glob("*/optimizer.safetensors"):
         os.truncate(path, 1000)
@@ -357,7 +364,7 @@ def test_more_updates_go_on_as_if_there_had_been_no_end(
 
 
 def test_a_run_that_moves_with_its_data_ends_in_the_same_weights(
-    data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, whole: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another folder, a relative path and an empty cache; other contents under the same names are refused."""
     name = "averaging the last"
@@ -377,7 +384,7 @@ def test_a_run_that_moves_with_its_data_ends_in_the_same_weights(
             train(toy_config(Path("data"), Path("run"), **SETTINGS[name]))
         Path("data", file).write_text(text)
     train(toy_config(Path("data"), Path("run"), **SETTINGS[name]))
-    assert_same_run(second / "run", whole[name])
+    assert_same_run(second / "run", whole(name))
     assert read_config(second / "run/config.yaml").data.train.source == "data/train.src"
 
 
@@ -402,7 +409,7 @@ def test_other_options_are_refused_and_named(data: Path, tmp_path: Path) -> None
 
 
 def test_disk_full_leaves_what_there_was(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Path]
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], Path]
 ) -> None:
     name = "averaging the last"
     config = toy_config(data, tmp_path / "run", **SETTINGS[name])
@@ -420,7 +427,7 @@ def test_disk_full_leaves_what_there_was(
             train(config)
     assert [p.name for p in (tmp_path / "run/checkpoints").iterdir()] == ["update-00000004"]
     train(config)
-    assert_same_run(tmp_path / "run", whole[name])
+    assert_same_run(tmp_path / "run", whole(name))
 
 
 def test_two_at_a_time_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from nmt.config import (
@@ -55,11 +56,17 @@ def numbers(schema: type[Any]) -> Iterator[str]:
         yield from (f"data.train.corpora.a.cleaning.{key}" for key in ("max_pieces", "max_ratio", "max_word"))
 
 
-def finish(base: Any, key: str, value: Any) -> None:
+@cache
+def base_of(schema: type[Any]) -> DictConfig:
+    """Returns a configuration with the required options."""
+    return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema), REQUIRED[schema]))
+
+
+def finish(schema: type[Any], key: str, value: Any) -> None:
     """Converts and checks a configuration in which one option is changed."""
     for name in reversed(key.split(".")):
         value = {name: value}
-    OmegaConf.to_object(OmegaConf.merge(base, value))
+    OmegaConf.to_object(OmegaConf.merge(base_of(schema), value))
 
 
 CASES = [(schema, key) for schema in REQUIRED for key in numbers(schema)]
@@ -84,10 +91,9 @@ def test_the_walk_finds_the_numbers() -> None:
 
 @pytest.mark.parametrize(("schema", "key"), CASES, ids=lambda part: getattr(part, "__name__", part))
 def test_nonsense_is_refused_by_name(schema: type[Any], key: str) -> None:
-    base = OmegaConf.merge(OmegaConf.structured(schema), REQUIRED[schema])
     for value in NONSENSE:
         with pytest.raises((UserError, OmegaConfBaseException)) as caught:
-            finish(base, key, value)
+            finish(schema, key, value)
         if isinstance(caught.value, UserError):
             message = str(caught.value)
             assert message.startswith((f"{key}=", f"{key}: ")) and "\n" not in message, message
@@ -133,9 +139,8 @@ def test_long_numbers_are_refused(key: str, digits: str) -> None:
     ],
 )
 def test_the_bound_is_named(key: str, value: float, highest: int) -> None:
-    base = OmegaConf.merge(OmegaConf.structured(TrainConfig), {"data": DATA})
     with pytest.raises(UserError) as caught:
-        finish(base, key, value)
+        finish(TrainConfig, key, value)
     assert str(caught.value).startswith(f"{key}={value}: must be ")
     assert str(caught.value).replace(",", "").endswith(f" {highest}.")
 
@@ -156,8 +161,7 @@ def test_the_bound_is_named(key: str, value: float, highest: int) -> None:
     ],
 )
 def test_sane_extremes_pass(overrides: tuple[str, ...]) -> None:
-    config = OmegaConf.merge(OmegaConf.structured(TrainConfig), {"data": DATA})
-    OmegaConf.to_object(OmegaConf.merge(config, OmegaConf.from_dotlist(list(overrides))))
+    OmegaConf.to_object(OmegaConf.merge(base_of(TrainConfig), OmegaConf.from_dotlist(list(overrides))))
 
 
 @pytest.mark.parametrize("digits", ["9" * 400, "0x" + "F" * 5000, "1e400", ".inf", ".nan", "-" + "9" * 40])

@@ -57,7 +57,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 LESS_COMMON = (
     *("one vocabulary, untied", "two vocabularies, untied", "gelu"),
-    *("tags of languages", "untied, gelu"),
+    *("tags of languages", "untied, gelu", "two vocabularies", "as in the paper"),
 )
 """Variants whose parts other variants have; they are tested with the slow tests."""
 
@@ -217,7 +217,7 @@ def test_other_files_of_weights(kind: str, tmp_path: Path) -> None:
 OWN: dict[str, ModelConfig] = {
     "as in the paper": POST,
     "halves": positions("sinusoidal", layout="halves"),
-    "two vocabularies": replace(POST, tie=Tie.target, output_bias=True),
+    "a vocabulary for each side": replace(POST, tie=Tie.target, output_bias=True),
     "untied, gelu": replace(POST, tie=Tie.none, activation=Activation.gelu),
 }
 

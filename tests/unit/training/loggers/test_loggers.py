@@ -130,7 +130,10 @@ def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # mlflow writes samples to mlruns
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    "name",
+    ["tensorboard", "trackio", *(pytest.param(name, marks=pytest.mark.slow) for name in ("wandb", "mlflow"))],
+)
 def test_each_tool_has_the_curves_of_metrics_jsonl(
     name: str, stores: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
