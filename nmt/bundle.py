@@ -128,7 +128,7 @@ def load_bundle(path: str | Path, key: str = "model_dir") -> Bundle:
     with naming_plugins(config.plugins), ThreadPoolExecutor(1) as pool:
         _require_size(folder, config, tokenizer)
         weights = pool.submit(read_model_weights, folder)
-        model = build_model(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+        model = build_model(config.model, tokenizer.source.size, tokenizer.target.size)
         load_weights(model, weights.result(), folder / WEIGHTS)
     return Bundle(folder, config, model.eval(), tokenizer, results)
 
@@ -136,7 +136,7 @@ def load_bundle(path: str | Path, key: str = "model_dir") -> Bundle:
 def _require_size(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> None:
     """Checks that the file holds enough weights for the model, before memory is allocated for the model."""
     path = folder / WEIGHTS
-    sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
+    sizes = tokenizer.source.size, tokenizer.target.size
     with _damage_errors(path):
         stored = sum(map(math.prod, read_header(path).values()))
     needed = model_class(config.model).num_weights(config.model, *sizes)

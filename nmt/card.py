@@ -107,7 +107,7 @@ def _card(subject: Subject, library: str, text: str, *parts: str) -> str:
 
 def _model(subject: Subject) -> str:
     config, tokenizer = subject.config.model, subject.tokenizer
-    sizes = f"{tokenizer.source_vocab_size:,} source and {tokenizer.target_vocab_size:,} target pieces"
+    sizes = f"{tokenizer.source.size:,} source and {tokenizer.target.size:,} target pieces"
     parameters = section(subject.results, "training").get("parameters")
     count = f", {parameters:,} parameters" if is_count(parameters) else ""
     heads = "" if "heads" in model_class(config).unused else f", {config.heads} heads"

@@ -307,7 +307,7 @@ def encode_chunk(folder: Path, tokenizer: Tokenizer, chunk: Chunk | None) -> Non
     """Encodes a chunk and discards the result; None: only starts the process."""
     if chunk is None:
         return
-    processors = (tokenizer.source_processor, tokenizer.target_processor)
+    processors = (tokenizer.source.processor, tokenizer.target.processor)
     for name, (begin, end), processor in zip(
         ("train.xx", "train.yy"), (chunk.source, chunk.target), processors, strict=True
     ):

@@ -259,7 +259,7 @@ def run(task: Task) -> tuple[float, int, int]:
         speed = train_nmt(config, prepared, device, task)
     else:
         build = padded_transformer if task.system == "torch" else marian
-        vocab_size = prepared.tokenizer.target_vocab_size
+        vocab_size = prepared.tokenizer.target.size
         speed = train_padded(build(config.model, vocab_size).to(device), config, prepared, device, task)
     return speed, before, torch.cuda.max_memory_reserved() if device.type == "cuda" else 0
 
@@ -456,7 +456,7 @@ def flops_per_target_token(config_text: str) -> float:
     config = from_yaml(TrainConfig, config_text, "the benchmark's options")
     prepared = prepare(config.data)
     corpus = Batch.of_sides(*prepared.train.take(np.arange(prepared.train.num_pairs)))
-    flops = training_flops(config.model, prepared.tokenizer.target_vocab_size, corpus)
+    flops = training_flops(config.model, prepared.tokenizer.target.size, corpus)
     return flops / corpus.num_target_tokens
 
 

@@ -121,7 +121,7 @@ def of_ctranslate2(folder: Path, precision: str, threads: int, work: Path) -> Tr
     bundle = load_bundle(folder)
     tokenizer = bundle.tokenizer
     CTranslate2Exporter().write(bundle, work, quantization="float32", max_length=LONGEST)
-    ids_of = {name: id for id, name in enumerate(tokenizer.target_vocabulary())}
+    ids_of = {name: id for id, name in enumerate(tokenizer.target.names)}
     kind = NUMBER_FORMATS.get(precision, precision)
     device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
     workers = threads if device == "cpu" else 1
@@ -130,7 +130,7 @@ def of_ctranslate2(folder: Path, precision: str, threads: int, work: Path) -> Tr
     )
 
     def translate(lines: Sequence[str], beam: int) -> list[str]:
-        pieces = [tokenizer.source_pieces_of(ids) for ids in tokenizer.encode_source(lines)]
+        pieces = [tokenizer.source.pieces_of(ids) for ids in tokenizer.encode_source(lines)]
         results = translator.translate_batch(
             pieces,
             beam_size=beam,

@@ -101,7 +101,7 @@ class PairReader:
         for index, attention in self.searcher.attention(cut, advance):
             source, target, strings = masked[rows[index]]
             source_words = self.tokenizer.source_word_numbers(source)[: len(cut[index][0])]
-            target_words = self.tokenizer.target_word_numbers(target)
+            target_words = self.tokenizer.target.word_numbers(target)
             # The first step reads BOS.
             links = word_links(attention[1:], source_words, target_words, threshold)
             raw_pair = pairs[rows[index]]
@@ -157,8 +157,8 @@ class PairReader:
             for part in (weights.cross, weights.encoder, weights.decoder)
         )
         assert cross is not None
-        pieces = self.tokenizer.target_pieces_of([BOS_ID, *target_ids, EOS_ID])
-        read = self.tokenizer.source_pieces_of([*source_ids, EOS_ID])
+        pieces = self.tokenizer.target.pieces_of([BOS_ID, *target_ids, EOS_ID])
+        read = self.tokenizer.source.pieces_of([*source_ids, EOS_ID])
         return PairAttention(tuple(read), tuple(pieces[:-1]), tuple(pieces[1:]), cross, *others)
 
     def choose_heads(self, pairs: Sequence[tuple[str, str]]) -> HeadChoice | None:

@@ -152,7 +152,7 @@ def placeholders_of(tokenizer: Tokenizer, config: DecodingConfig) -> Placeholder
     return Placeholders(
         tokenizer.placeholders,
         tokenizer.source_symbols,
-        tokenizer.target_vocabulary,
+        lambda: tokenizer.target.names,
         config.placeholders,
         copies_numbers,
     )

@@ -138,12 +138,12 @@ class TorchSearcher(Searcher):
     @cached_property
     def _continuing(self) -> frozenset[int]:
         """The ids of the target pieces that continue a word."""
-        return continuing_ids(self._tokenizer.target_vocabulary())
+        return continuing_ids(self._tokenizer.target.names)
 
     @cached_property
     def _characters(self) -> Characters | None:
         """The rules for byte pieces; None if the target vocabulary has none."""
-        return Characters.of(self._tokenizer.target_vocabulary(), self.device)
+        return Characters.of(self._tokenizer.target.names, self.device)
 
     @cached_property
     def _aligning(self) -> Ensemble:

@@ -383,7 +383,7 @@ class Translator:
                     hypothesis.score,
                     _without_padding(hypothesis.attention, len(source) + 1),
                     restored.alignment,
-                    pieces(hypothesis.ids, self.tokenizer.target_pieces_of),
+                    pieces(hypothesis.ids, self.tokenizer.target.pieces_of),
                 )
                 for restored, hypothesis in zip(line.restored, line.hypotheses, strict=True)
             ),
@@ -396,7 +396,7 @@ class Translator:
             skipped=line.masked.skipped,
             retried=line.is_retried,
             numbers=self._missing_numbers(line),
-            source_pieces=pieces(source, self.tokenizer.source_pieces_of),
+            source_pieces=pieces(source, self.tokenizer.source.pieces_of),
         )
 
     def _missing_numbers(self, line: Line) -> tuple[str, ...]:

@@ -79,11 +79,11 @@ class ArgosExporter(CTranslate2Exporter):
     def prepared(self, bundle: Bundle) -> Bundle:
         """See `Exporter.prepared`. The pieces that are never written get a bias."""
         weights = dict(bundle.model.state_dict())
-        bias = weights.get("logit_bias", torch.zeros(bundle.tokenizer.target_vocab_size)).clone()
+        bias = weights.get("logit_bias", torch.zeros(bundle.tokenizer.target.size)).clone()
         bias[list(FORBIDDEN_IDS)] = FORBIDDING_BIAS
         config = replace(bundle.config.model, output_bias=True)
         tokenizer = bundle.tokenizer
-        model = build_model(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+        model = build_model(config, tokenizer.source.size, tokenizer.target.size)
         model.load_state_dict(weights | {"logit_bias": bias})
         return replace(bundle, config=replace(bundle.config, model=config), model=model.eval())
 
@@ -246,10 +246,10 @@ def _other_piece(bundle: Bundle) -> str | None:
     tokenizer = bundle.tokenizer
     if tokenizer.joint:
         return None
-    names = tokenizer.target_vocabulary()
+    names = tokenizer.target.names
     pairs = list(pairwise(range(NUM_SPECIAL, len(names))))
     for (first, second), ours in zip(pairs, tokenizer.decode_target(pairs), strict=True):
-        theirs = _decoded(tokenizer.source_processor, [names[first], names[second]])
+        theirs = _decoded(tokenizer.source.processor, [names[first], names[second]])
         if one_line(theirs).strip() != ours.strip():
             return names[second]
     return None

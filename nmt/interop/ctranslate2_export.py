@@ -252,8 +252,8 @@ def stored_vocabularies(folder: Path) -> list[list[str]]:
 
 def vocabularies(tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
     """Returns the names of the source and target pieces in the engine, in the order of their ids."""
-    source = tokenizer.source_pieces_of(range(tokenizer.source_vocab_size))
-    return _names(source), _names(tokenizer.target_vocabulary())
+    source = tokenizer.source.names
+    return _names(source), _names(tokenizer.target.names)
 
 
 def compute_type(quantization: str, device: str, index: int = 0) -> str:

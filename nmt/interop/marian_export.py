@@ -74,7 +74,7 @@ class MarianExporter(Exporter):
         from transformers import GenerationConfig, MarianMTModel
 
         tokenizer = bundle.tokenizer
-        sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
+        sizes = tokenizer.source.size, tokenizer.target.size
         settings = marian_config(bundle.config.model, *sizes, max_length)
         assert isinstance(bundle.model, Transformer)
         setattr(settings, LAYOUT_KEY, bundle.model.encoder_positions.options.layout.value)
@@ -187,9 +187,9 @@ def _write_tokenizer(bundle: Bundle, folder: Path, max_length: int) -> None:
     for name, vocabulary in (("source.spm", tokenizer.source), ("target.spm", tokenizer.target)):
         (folder / name).write_bytes(vocabulary.model)
     names = {"vocab.json": list(tokenizer.source.names)}
-    separate = names["vocab.json"] != tokenizer.target_vocabulary()
+    separate = names["vocab.json"] != list(tokenizer.target.names)
     if separate:
-        names["target_vocab.json"] = tokenizer.target_vocabulary()
+        names["target_vocab.json"] = list(tokenizer.target.names)
     for name, pieces in names.items():
         ids = {piece: id for id, piece in enumerate(pieces)}
         (folder / name).write_text(json.dumps(ids, ensure_ascii=False), "utf-8")

@@ -102,7 +102,7 @@ def _parity(
         "of a reference", engine.score(sources, targets), forced(model, sources, targets, advance)
     )
     all_sources, all_targets = every_piece(
-        tokenizer.source_vocab_size, tokenizer.target_vocab_size, min(text.longest, _LONGEST)
+        tokenizer.source.size, tokenizer.target.size, min(text.longest, _LONGEST)
     )
     _compare_scores(
         "of a sentence of all pieces",

@@ -152,7 +152,7 @@ def with_recipe(config: TrainConfig, prepared: Prepared, folder: RunFolder, star
     facts = Facts(
         pairs=prepared.train.num_pairs,
         tokens=prepared.train.num_target_tokens + prepared.train.num_pairs,
-        pieces=prepared.tokenizer.target_vocab_size,
+        pieces=prepared.tokenizer.target.size,
         joint=prepared.tokenizer.joint,
         speed=speed,
         seconds=None if minutes is None else 60 * minutes - started,

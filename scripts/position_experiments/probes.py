@@ -26,7 +26,7 @@ def permutation(run: Path, count: int = 20) -> float:
     """
     bundle = load_bundle(run / "model")
     torch.manual_seed(1)
-    num_pieces = len(bundle.tokenizer.source_processor)
+    num_pieces = len(bundle.tokenizer.source.processor)
     differences = []
     for _ in range(count):
         ids = torch.randint(num_pieces - 30, num_pieces, (12,))
@@ -77,7 +77,7 @@ def attention_saturation(run: Path, sources: Sequence[str]) -> dict[str, dict[st
         the gradient of the projection to values.
     """
     bundle = load_bundle(run / "model")
-    vocab = len(bundle.tokenizer.source_processor)
+    vocab = len(bundle.tokenizer.source.processor)
     torch.manual_seed(1)
     models = {"untrained": Transformer(bundle.config.model, vocab, vocab).eval(), "trained": bundle.model}
     ids = bundle.tokenizer.encode_source(list(sources))

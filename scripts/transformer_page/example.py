@@ -74,12 +74,12 @@ class Example:
                 "Give another model."
             )
         source_ids, target_ids = tokenizer.encode_source([source])[0], tokenizer.encode_target([target])[0]
-        pieces = codes(tokenizer.target_pieces_of([BOS_ID, *target_ids, EOS_ID]))
+        pieces = codes(tokenizer.target.pieces_of([BOS_ID, *target_ids, EOS_ID]))
         return cls(
             model.double(),
             tokenizer,
             Batch.of([source_ids], [target_ids]),
-            codes(tokenizer.source_pieces_of([*source_ids, EOS_ID])),
+            codes(tokenizer.source.pieces_of([*source_ids, EOS_ID])),
             pieces[:-1],
             pieces[1:],
             min(query, len(source_ids) - 1),
@@ -351,7 +351,7 @@ def forcing(example: Example) -> Table:
         best = int(log_probs[place].argmax())
         pair = [example.reads[place]]
         for each in (best, identifier):
-            pair += codes(example.tokenizer.target_pieces_of([each]))
+            pair += codes(example.tokenizer.target.pieces_of([each]))
             pair.append(shown(log_probs[place, each].exp(), 3))
         rows.append(pair)
     return Table(rows)

@@ -32,7 +32,7 @@ def beam_steps(example: Example) -> Table:
         before, rows_of = beams.log_probs[0], extension.rows(beams.ids.shape[1])
         beams, state = extension.beams, state.select(rows_of)
         for place, (ids, total) in enumerate(zip(beams.ids[0], beams.log_probs[0], strict=True)):
-            pieces = " ".join(codes(example.tokenizer.target_pieces_of(ids[1:].tolist())))
+            pieces = " ".join(codes(example.tokenizer.target.pieces_of(ids[1:].tolist())))
             newest = total - before[extension.parents[0, place]]
             rows.append([str(length), pieces, shown(newest), shown(total)])
     return Table(rows)

@@ -83,7 +83,7 @@ def test_old_text_has_the_same_ids_and_new_text_few_bytes(base: Path, extended: 
     assert new.encode_target(targets) == old.encode_target(targets)
     assert byte_shares(pairs(base / "new"), old)[1] > 0.5
     assert byte_shares(pairs(base / "new"), new) == [0.0, 0.0]
-    assert new.source_symbols == {"<2uk>": old.source_vocab_size}
+    assert new.source_symbols == {"<2uk>": old.source.size}
     report = parse_json((base / "extended/data_report.json").read_bytes())
     assert report["target"]["byte_share"] == 0.0 and report["warnings"] == []
 
@@ -92,7 +92,7 @@ def test_new_rows_are_the_mean_of_those_that_they_replace(base: Path, extended: 
     config = with_vocabulary(extending(base, base / "again"))
     prepared = prepare(config.data)
     old, new = load_bundle(str(base / "run")), prepared.tokenizer
-    size = old.tokenizer.target_vocab_size
+    size = old.tokenizer.target.size
     assert prepared.is_extended and new.fingerprint == extended.tokenizer.fingerprint
     there = read_weights(base / "run/model/model.safetensors")
     weights = initial_model(config, prepared).state_dict()
@@ -100,7 +100,7 @@ def test_new_rows_are_the_mean_of_those_that_they_replace(base: Path, extended: 
         assert torch.equal(weights[name][:size] if "embedding" in name else weights[name], weight), name
     rows = there["target_embedding.weight"]
     id = new.target.names.index("а")
-    expected = rows[old.tokenizer.target_processor.piece_to_id(["<0xD0>", "<0xB0>"])].mean(0)
+    expected = rows[old.tokenizer.target.processor.piece_to_id(["<0xD0>", "<0xB0>"])].mean(0)
     torch.testing.assert_close(weights["target_embedding.weight"][id], expected)
 
 

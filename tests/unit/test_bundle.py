@@ -55,7 +55,7 @@ def config() -> TrainConfig:
 
 def model_for(config: TrainConfig, tokenizer: Tokenizer) -> Transformer:
     torch.manual_seed(1)
-    return Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    return Transformer(config.model, tokenizer.source.size, tokenizer.target.size)
 
 
 def test_round_trip(tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer) -> None:
@@ -106,7 +106,7 @@ def test_weights_of_another_vocabulary_or_shape(
     tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer
 ) -> None:
     model = model_for(config, tokenizer)
-    other = Transformer(config.model, tokenizer.source_vocab_size + 1, tokenizer.target_vocab_size + 1)
+    other = Transformer(config.model, tokenizer.source.size + 1, tokenizer.target.size + 1)
     with pytest.raises(UserError, match="w: belongs to another vocabulary"):
         load_weights(model, other.state_dict(), Path("w"))
     config.model.decoder_layers = 2
@@ -130,7 +130,7 @@ def test_damaged_weights_are_named(tmp_path: Path, config: TrainConfig, tokenize
 def test_results_that_are_damaged_are_done_without(
     tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    model = Transformer(config.model, tokenizer.source.size, tokenizer.target.size)
     save_bundle(tmp_path / "model", config, model.state_dict(), tokenizer, {"a": 1})
     (tmp_path / "model" / "SHA256SUMS").unlink()
     deep = "[" * 100_000
@@ -189,7 +189,7 @@ def folder(tmp_path: Path, tokenizer: Tokenizer) -> Path:
     """A tiny model."""
     config = TrainConfig(run_dir="runs/a", data=DataConfig(name="d", source_lang="en", target_lang="de"))
     config.model = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2)
-    model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    model = Transformer(config.model, tokenizer.source.size, tokenizer.target.size)
     save_bundle(
         tmp_path / "model", config, model.state_dict(), tokenizer, {"test": {"bleu": 1.5}, "data": {}}
     )

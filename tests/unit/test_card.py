@@ -26,10 +26,11 @@ from nmt.config import (
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 
-SIDES = {"source": SimpleNamespace(rule="nmt_nfkc"), "target": SimpleNamespace(rule="identity")}
-TOKENIZER = cast(
-    Tokenizer, SimpleNamespace(source_vocab_size=8000, target_vocab_size=7000, source_symbols={}, **SIDES)
-)
+SIDES = {
+    "source": SimpleNamespace(rule="nmt_nfkc", size=8000),
+    "target": SimpleNamespace(rule="identity", size=7000),
+}
+TOKENIZER = cast(Tokenizer, SimpleNamespace(source_symbols={}, **SIDES))
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 RESULTS: dict[str, Any] = {
     "test": {"bleu": 34.126, "signatures": {"bleu": SIGNATURE}, "sentences": 1000},

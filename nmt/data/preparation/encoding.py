@@ -68,7 +68,7 @@ class Encoder:
         for begin in range(0, max(len(rows), 1), _SLICE):
             chosen = rows[begin : begin + _SLICE]
             sources, targets = masked_sides(*self._texts.sides(shard, chosen), tokenizer)
-            source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
+            source, target = tokenizer.source_ids(sources), tokenizer.target.encode(targets)
             if self._tag is not None:
                 source = _tagged(source, self._tag)
             dropped = rule.drops(source.lengths(), target.lengths())
@@ -81,7 +81,7 @@ class Encoder:
                 source, target = source.take(retained), target.take(retained)
             slices.append((source, target))
         source, target = (Side.concatenated([pair[side] for pair in slices]) for side in (0, 1))
-        counts = Counts.of(source, target, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+        counts = Counts.of(source, target, tokenizer.source.size, tokenizer.target.size)
         more = {**counts.arrays(), _DROPPED: np.concatenate(all_dropped)}
         Shard(source, target, more, report_to_json(report)).write(path)
         return len(rows)

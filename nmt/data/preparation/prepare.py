@@ -114,8 +114,8 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         "mean_source_tokens": round(train.num_source_tokens / train.num_pairs, 4),
         "mean_target_tokens": round(train.num_target_tokens / train.num_pairs, 4),
         "vocab_size": stages.tokenizer_options.vocab_size,
-        "source_vocab_size": tokenizer.source_vocab_size,
-        "target_vocab_size": tokenizer.target_vocab_size,
+        "source_vocab_size": tokenizer.source.size,
+        "target_vocab_size": tokenizer.target.size,
         "tokenizer": tokenizer.fingerprint,
         "fingerprint": stages.fingerprint(tokenizer),
     }
@@ -161,7 +161,7 @@ class _Stages:
 
     def _vocab_size(self) -> int:
         if self._existing is not None:
-            return self.tokenizer().source_vocab_size
+            return self.tokenizer().source.size
         joint, coverage = self._config.tokenizer.joint, self._config.tokenizer.character_coverage
 
         def build(part: Path) -> dict[str, Any]:

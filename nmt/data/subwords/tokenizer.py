@@ -91,9 +91,9 @@ class Tokenizer:
         else:
             self._hold({SOURCE_FILE: source_model, TARGET_FILE: target_model})
         symbols = user_symbols(source_model)
-        ids = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
+        ids = {symbol: self.source.processor.piece_to_id(symbol) for symbol in symbols}
         self.source_symbols = {symbol: ids[symbol] for symbol in symbols if symbol not in PLACEHOLDERS}
-        self.placeholders = _placeholders(symbols, [self.source_processor, self.target_processor])
+        self.placeholders = _placeholders(symbols, [self.source.processor, self.target.processor])
 
     def _hold(self, files: Mapping[str, bytes]) -> None:
         """Sets the files of the vocabulary, and the attributes that they alone determine."""
@@ -107,26 +107,6 @@ class Tokenizer:
     def model_files(self) -> tuple[str, str]:
         """The names of the SentencePiece models of the source and the target side, as `save` writes them."""
         return (JOINT_FILE, JOINT_FILE) if JOINT_FILE in self._files else (SOURCE_FILE, TARGET_FILE)
-
-    @property
-    def source_vocab_size(self) -> int:
-        """The number of pieces of the source side."""
-        return self.source.size
-
-    @property
-    def target_vocab_size(self) -> int:
-        """The number of pieces of the target side."""
-        return self.target.size
-
-    @property
-    def source_processor(self) -> spm.SentencePieceProcessor:
-        """The SentencePiece model of the source side."""
-        return self.source.processor
-
-    @property
-    def target_processor(self) -> spm.SentencePieceProcessor:
-        """The SentencePiece model of the target side."""
-        return self.target.processor
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without BOS and EOS. An empty text has none.
@@ -148,11 +128,7 @@ class Tokenizer:
         """Does the same as `encode_source` for texts of `Side.of_lines`. The ids have the smallest dtype."""
         if not self.source_symbols:
             return self.source.encode(texts)
-        return Side.of(self.encode_source(texts.lines()), smallest_dtype(self.source_vocab_size - 1))
-
-    def target_ids(self, texts: Side) -> Side:
-        """Does the same as `encode_target` for texts of `Side.of_lines`. The ids have the smallest dtype."""
-        return self.target.encode(texts)
+        return Side.of(self.encode_source(texts.lines()), smallest_dtype(self.source.size - 1))
 
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each sequence of ids, always one line.
@@ -163,18 +139,6 @@ class Tokenizer:
         normal = [[i for i in map(int, sequence) if i >= NUM_SPECIAL] for sequence in ids]
         return [one_line(text) for text in self.target.decode(normal)]
 
-    def source_pieces_of(self, ids: Sequence[int]) -> list[str]:
-        """Returns the pieces of the source side with these ids."""
-        return [self.source.names[id] for id in ids]
-
-    def target_pieces_of(self, ids: Sequence[int]) -> list[str]:
-        """Returns the pieces of the target side with these ids."""
-        return [self.target.names[id] for id in ids]
-
-    def target_vocabulary(self) -> list[str]:
-        """Returns the pieces of the target side in the order of their ids."""
-        return list(self.target.names)
-
     def source_word_numbers(self, text: str) -> list[int]:
         """Returns for each id of `encode_source` the number of its word in the text; a tag is a word.
 
@@ -183,10 +147,6 @@ class Tokenizer:
         tag, rest = self.split_tag(text)
         words = self.source.word_numbers(rest)
         return [0] * len(tag) + [word + len(tag) if word != NO_WORD else word for word in words]
-
-    def target_word_numbers(self, text: str) -> list[int]:
-        """Returns for each id of `encode_target` the number of its word in the text."""
-        return self.target.word_numbers(text)
 
     def decoded_word_numbers(self, ids: Sequence[int]) -> list[int]:
         """Returns for each id the number of its word in the text that `decode_target` returns."""
@@ -222,15 +182,18 @@ class Tokenizer:
         Raises:
             UserError: a file is missing or damaged.
         """
-        if (folder / PIECE_LIST).is_file():
-            return MarianTokenizer.load(folder)
-        names = (JOINT_FILE,) if (folder / JOINT_FILE).exists() else (SOURCE_FILE, TARGET_FILE)
+        has_list = (folder / PIECE_LIST).is_file()
+        is_joint = not has_list and (folder / JOINT_FILE).exists()
+        names = [JOINT_FILE] if is_joint else [SOURCE_FILE, TARGET_FILE] + [PIECE_LIST] * has_list
         for name in names:
             if not (folder / name).is_file():
-                raise UserError(f"{folder}: lacks {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}")
-        models = [read_checked(folder / name, MAX_BYTES) for name in names]
+                missing = f"{JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}"
+                if has_list:
+                    missing = f"{name}, which belongs to {PIECE_LIST}"
+                raise UserError(f"{folder}: lacks {missing}")
+        contents = [read_checked(folder / name, MAX_BYTES) for name in names]
         try:
-            return cls(*models)
+            return MarianTokenizer.of(*contents) if has_list else Tokenizer(*contents)
         except (ValueError, IndexError) as error:
             raise UserError(
                 f"{folder}: {' or '.join(names)} is damaged or from another program: {error}"
@@ -277,21 +240,11 @@ class MarianTokenizer(Tokenizer):
         self._hold({SOURCE_FILE: models[0], TARGET_FILE: models[1], PIECE_LIST: lists})
 
     @classmethod
-    def load(cls, folder: Path) -> MarianTokenizer:
-        """Reads the files that `save` wrote. Raises `UserError` if a file is missing or damaged."""
-        names = SOURCE_FILE, TARGET_FILE, PIECE_LIST
-        for name in names:
-            if not (folder / name).is_file():
-                raise UserError(f"{folder}: lacks {name}, which belongs to {PIECE_LIST}")
-        source, target, lists = (read_checked(folder / name, MAX_BYTES) for name in names)
-        try:
-            content = parse_json(lists)
-            sides = _names(content, "source"), _names(content, "target")
-            return cls((source, target), *sides, content.get("special_in_text", True) is not False)
-        except (ValueError, IndexError) as error:
-            raise UserError(
-                f"{folder}: {', '.join(names[:2])} or {names[2]} is damaged or from another program: {error}"
-            ) from None
+    def of(cls, source: bytes, target: bytes, lists: bytes) -> MarianTokenizer:
+        """Returns the tokenizer of these files. Raises `ValueError` if one is damaged."""
+        content = parse_json(lists)
+        sides = _names(content, "source"), _names(content, "target")
+        return cls((source, target), *sides, content.get("special_in_text", True) is not False)
 
     def split_tag(self, text: str) -> tuple[list[int], str]:
         """Returns the whole text: its vocabulary knows the tags."""

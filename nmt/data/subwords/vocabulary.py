@@ -14,7 +14,7 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 import sentencepiece as spm
@@ -89,9 +89,14 @@ class Vocabulary(ABC):
     def is_byte(self, id: int) -> bool:
         """Returns whether a piece stands for one byte of UTF-8."""
 
-    @abstractmethod
+    def pieces_of(self, ids: Iterable[int]) -> list[str]:
+        """Returns the pieces with these ids."""
+        return [self.names[id] for id in ids]
+
     def normalized(self, texts: Sequence[str]) -> list[str]:
         """Returns texts in the form in which they are encoded: of equal forms, only one can be written."""
+        normal: list[str] = self.processor.normalize(list(texts))
+        return [text.replace(WORD_START, " ").strip(" ") for text in normal]
 
     @abstractmethod
     def encode(self, texts: Side) -> Side:
@@ -156,8 +161,7 @@ class SentencePieceVocabulary(Vocabulary):
         """See `Vocabulary.normalized`."""
         if self._is_lossless:
             return [self._composed(text).strip(" ") for text in texts]
-        normal: list[str] = self.processor.normalize(list(texts))
-        return [text.replace(WORD_START, " ").strip(" ") for text in normal]
+        return super().normalized(texts)
 
     def encode(self, texts: Side) -> Side:
         """See `Vocabulary.encode`."""
@@ -257,11 +261,6 @@ class MarianVocabulary(Vocabulary):
         """See `Vocabulary.is_byte`."""
         return _BYTE.fullmatch(self._names[id]) is not None
 
-    def normalized(self, texts: Sequence[str]) -> list[str]:
-        """See `Vocabulary.normalized`."""
-        normal: list[str] = self.processor.normalize(list(texts))
-        return [text.replace(WORD_START, " ").strip(" ") for text in normal]
-
     def encode(self, texts: Side) -> Side:
         """See `Vocabulary.encode`."""
         lines = [list(self._parts(text)) for text in texts.lines()]
@@ -285,14 +284,14 @@ class MarianVocabulary(Vocabulary):
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """See `Vocabulary.decode`."""
-        pieces = [[self._names[id] for id in sequence] for sequence in ids]
+        pieces = [*map(self.pieces_of, ids)]
         texts: list[str] = self.processor.decode(pieces, num_threads=1) if ids else []
         # A piece of the other side keeps its mark: this side's SentencePiece model does not know it.
         return [text.replace(WORD_START, " ").strip() for text in texts]
 
     def decoded_begins(self, ids: Sequence[int]) -> tuple[str, list[int]]:
         """See `Vocabulary.decoded_begins`."""
-        pieces = [self._names[id] for id in ids]
+        pieces = self.pieces_of(ids)
         message: bytes = self.processor.decode(pieces, out_type="serialized_proto")
         return self.processor.decode(pieces), piece_begins(message)
 

@@ -41,7 +41,7 @@ def new_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
     """Creates the model with random weights, which depend only on the seed."""
     torch.manual_seed(mix(config.seed))
     tokenizer = prepared.tokenizer
-    return build_model(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    return build_model(config.model, tokenizer.source.size, tokenizer.target.size)
 
 
 def initial_model(config: TrainConfig, prepared: Prepared, *, resumable: bool = False) -> Seq2Seq:
@@ -78,7 +78,7 @@ def log_new_pieces(config: TrainConfig, prepared: Prepared) -> None:
         return
     assert prepared.given is not None
     old, new = prepared.given, prepared.tokenizer
-    counts = [new.source_vocab_size - old.source_vocab_size, new.target_vocab_size - old.target_vocab_size]
+    counts = [new.source.size - old.source.size, new.target.size - old.target.size]
     log.info(
         "data.tokenizer.extend=%s: %s new pieces",
         config.data.tokenizer.extend.value,

@@ -62,7 +62,7 @@ def stored(pairs: list[tuple[str, str]], own: Tokenizer) -> Store:
 
 
 def shown(ids: Any, own: Tokenizer, target: bool = False) -> str:
-    processor = own.target_processor if target else own.source_processor
+    processor = own.target.processor if target else own.source.processor
     text = processor.decode([int(i) for i in ids])
     return re.sub(f"[{PLACEHOLDERS[0]}-{PLACEHOLDERS[-1]}]", lambda one: f"⟦{ord(one[0]) - 0xF0000}⟧", text)
 
@@ -186,7 +186,7 @@ def test_units_do_not_depend_on_the_pieces() -> None:
     assert units.names.tolist() == [True, True, True, False, False, False]
     assert units.letters[4] == units.letters[5]
     # The same letters one by one: ▁ d o g
-    letters = [own.source_processor.piece_to_id(one) for one in "▁dog"]
+    letters = [own.source.processor.piece_to_id(one) for one in "▁dog"]
     assert Units.of(Side.of([letters]), pieces).letters[0] == units.letters[4]
     assert letters != own.encode_source(["dog"])[0]
     pairs = equal_units(units, units.letters, units)

@@ -86,7 +86,7 @@ class Words(WordTokenizer):
     def source_word_numbers(self, text: str) -> list[int]:
         return [number for number, word in enumerate(text.split()) if word not in self.nothing]
 
-    target_word_numbers = source_word_numbers
+    word_numbers = source_word_numbers
 
     def decoded_word_numbers(self, ids: Sequence[int]) -> list[int]:
         return list(range(len(ids)))

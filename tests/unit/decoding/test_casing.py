@@ -55,7 +55,7 @@ def translator(facts: TextFacts | None = FACTS, **options: Any) -> Translator:
     """Returns a translator that writes the line that its model reads, in the case of the raw line."""
     pieces = tokenizer(facts is not None and facts.case is WITHOUT_CAPITALS)
     config = DecodingConfig(**{"beam_size": 2, **options})
-    searcher = TorchSearcher([CopyModel(pieces.source_vocab_size)], pieces, config, device=CPU)
+    searcher = TorchSearcher([CopyModel(pieces.source.size)], pieces, config, device=CPU)
     return Translator(searcher, pieces, facts=facts)
 
 

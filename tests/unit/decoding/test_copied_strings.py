@@ -27,7 +27,7 @@ tokenizer = partial(tokenizer_with, "<2de>")
 
 def translator(model: CopyModel | None = None, **options: Any) -> Translator:
     return translator_of(
-        [model or CopyModel(tokenizer().source_vocab_size)],
+        [model or CopyModel(tokenizer().source.size)],
         tokenizer(),
         DecodingConfig(**{"beam_size": 2, **options}),
     )
@@ -79,7 +79,7 @@ def test_a_copy_is_the_same_text() -> None:
 
 
 def test_dropped_placeholders_are_placed_by_the_search() -> None:
-    model = Dropping(tokenizer().source_vocab_size)
+    model = Dropping(tokenizer().source.size)
     [found] = translator(model, place_tags=False).translate([LINE])
     assert found.appended == 0
     # Two marks of a word remain where the model has dropped a placeholder.
@@ -91,7 +91,7 @@ def test_dropped_placeholders_are_placed_by_the_search() -> None:
 
 
 def test_repeated_placeholders_are_forbidden() -> None:
-    model = Repeating(tokenizer().source_vocab_size)
+    model = Repeating(tokenizer().source.size)
     found = translator(model, place_tags=False).translate([LINE, "words of me"])
     text = found[0].hypotheses[0].text
     assert [text.count(one) for one in STRINGS] == [1] * 6
@@ -103,7 +103,7 @@ def test_repeated_placeholders_are_forbidden() -> None:
 @pytest.mark.parametrize("kind", [CopyModel, Dropping, Repeating, Random])
 def test_every_hypothesis_has_every_string_once(kind: type[CopyModel], options: dict[str, Any]) -> None:
     lines = [LINE, "words {a} of {a}", "words", "{x} of <i>me</i>", *[LINE] * 3]
-    model = kind(tokenizer().source_vocab_size)
+    model = kind(tokenizer().source.size)
     found = translator(model, max_sentences=2, **options).translate(lines)
     for one in (hypothesis.text for place in (0, 4, 5, 6) for hypothesis in found[place].hypotheses):
         assert [one.count(string) for string in STRINGS] == [1] * 6
@@ -124,7 +124,7 @@ HOSTILE = ["<", "<a ", "{", "%", "http://", "@", "\u202e", "\u200f", "\x00", "\x
     st.integers(1, 3),
 )
 def test_nothing_is_lost_and_neighbours_do_not_matter(lines: list[str], beam: int) -> None:
-    model = Random(tokenizer().source_vocab_size)
+    model = Random(tokenizer().source.size)
     found = translator(model, beam_size=beam).translate(lines)
     for line, text in zip(lines, texts(found), strict=True):
         for part in {*PARTS[:6], PARTS[-1]}:
@@ -137,7 +137,7 @@ def test_nothing_is_lost_and_neighbours_do_not_matter(lines: list[str], beam: in
 def test_prefixes_may_have_the_strings() -> None:
     lines = ["see {a} of {b}", "see {a}", "{a}", "words", "see {a}"]
     prefixes = ["words {b} of", "", "words", "of {a}", f"me {PLACEHOLDERS[0]} {{c}}"]
-    found = translator(Random(tokenizer().source_vocab_size)).translate(lines, prefixes=prefixes)
+    found = translator(Random(tokenizer().source.size)).translate(lines, prefixes=prefixes)
     assert texts(found)[0].startswith("words {b} of") and texts(found)[0].count("{b}") == 1
     assert texts(found)[2].startswith("words") and texts(found)[2].count("{a}") == 1
     assert texts(found)[3].startswith("of {a}")
@@ -147,7 +147,7 @@ def test_prefixes_may_have_the_strings() -> None:
 
 
 def test_lines_of_strings_alone_are_not_translated() -> None:
-    model = CopyModel(tokenizer().source_vocab_size)
+    model = CopyModel(tokenizer().source.size)
     lines = ["https://a.b", " <p>", "{a}: {b}", " ".join(f"https://a.b/{i}" for i in range(10_000))]
     assert texts(translator(model).translate(lines)) == lines
     hidden = "{a}" * NUM_PLACEHOLDERS + " words {b}"  # the model would see placeholders alone
@@ -159,7 +159,7 @@ def test_lines_of_strings_alone_are_not_translated() -> None:
 
 def test_what_has_no_room_is_appended_with_a_warning() -> None:
     options = {"max_length_factor": 0.0, "max_length_offset": 3, "place_tags": False}
-    [found] = translator(Dropping(tokenizer().source_vocab_size), **options).translate([LINE])
+    [found] = translator(Dropping(tokenizer().source.size), **options).translate([LINE])
     assert found.appended == 4
     text = found.hypotheses[0].text
     assert [text.count(one) for one in STRINGS] == [1] * 6
@@ -192,7 +192,7 @@ def test_scores_are_those_of_the_masked_pair() -> None:
 def test_a_vocabulary_without_placeholders_changes_nothing() -> None:
     plain = learnt([("some words {a}", "and others {a}")] * 9, vocab_size=300)
     assert not plain.placeholders
-    model = CopyModel(plain.source_vocab_size)
+    model = CopyModel(plain.source.size)
     one = translator_of([model], plain, DecodingConfig())
     assert texts(one.translate(["{a} https://x.y", "{a}"])) == ["{a} https://x.y", "{a}"]
     assert len(model.batches) > 0
@@ -205,7 +205,7 @@ def test_a_vocabulary_without_placeholders_changes_nothing() -> None:
 def test_constraints_and_strings_are_both_in_the_translation(kind: type[CopyModel]) -> None:
     lines = [LINE, "words {a} of {a}", "words", "{x} of <i>me</i>", "https://a.b", ""]
     phrases = [["others", "me"], ["and the"], ["others"], [], ["others"], []]
-    found = translator(kind(tokenizer().source_vocab_size)).translate(lines, constraints=phrases)
+    found = translator(kind(tokenizer().source.size)).translate(lines, constraints=phrases)
     for line, wanted, one in zip(lines, phrases, found, strict=True):
         text = one.hypotheses[0].text
         assert one.unmet == ()
@@ -244,7 +244,7 @@ def test_the_pieces_of_attention_have_the_strings_of_the_line() -> None:
             return *self.step(ids, state), torch.ones(*ids.shape, len(state.sources[0]))
 
     line = "words {name} of <b>"
-    [found] = translator(Looking(tokenizer().source_vocab_size)).translate([line], attention=True)
+    [found] = translator(Looking(tokenizer().source.size)).translate([line], attention=True)
     pieces = found.source_pieces
     assert "".join(pieces).replace("\u2581", " ").strip() == f"{line}</s>"
     assert {"{name}", "<b>"} <= set(pieces) and found.hypotheses[0].pieces == pieces

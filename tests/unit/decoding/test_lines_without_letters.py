@@ -37,7 +37,7 @@ tokenizer = partial(tokenizer_with, "<2de>")
 
 def translator(model: CopyModel | None = None, placeholders: bool = True, **options: Any) -> Translator:
     pieces = tokenizer(placeholders)
-    model = model or CopyModel(pieces.source_vocab_size)
+    model = model or CopyModel(pieces.source.size)
     return translator_of([model], pieces, DecodingConfig(**{"beam_size": 2, **options}))
 
 
@@ -52,40 +52,40 @@ def copy_of(text: str, links: Any = ()) -> Translation:
 @pytest.mark.parametrize("line", listed(COPIED))
 def test_a_line_without_letters_is_copied_as_it_is(line: str) -> None:
     for placeholders in (True, False):
-        model = CopyModel(tokenizer(placeholders).source_vocab_size)
+        model = CopyModel(tokenizer(placeholders).source.size)
         assert translator(model, placeholders).translate([line]) == [copy_of(line)]
         assert model.batches == []
 
 
 @pytest.mark.parametrize("line", listed(TRANSLATED))
 def test_a_line_with_letters_is_translated(line: str) -> None:
-    model = CopyModel(tokenizer().source_vocab_size)
+    model = CopyModel(tokenizer().source.size)
     [found] = translator(model).translate([line])
     assert len(model.batches) == 1 and found.num_tokens > 1
 
 
 def test_lines_with_nothing_to_see_are_empty_as_before() -> None:
     blank = ["", " ", "\t\u3000", "\u200b", "\ufeff", "\u200d", " \u00ad\u200f\u2060 ", "\x00\x07", "\u3164"]
-    model = CopyModel(tokenizer().source_vocab_size)
+    model = CopyModel(tokenizer().source.size)
     assert translator(model).translate(blank, prefixes=["words"] * len(blank)) == [BLANK] * len(blank)
     assert model.batches == [] and translator().translate(["\u06dd"]) == [copy_of("\u06dd")]
 
 
 def test_strings_and_digits_are_a_copy_but_words_next_to_them_are_not() -> None:
-    model = CopyModel(tokenizer().source_vocab_size)
+    model = CopyModel(tokenizer().source.size)
     lines = ["https://a.b 102", "<b>5</b> %", "{x}: 3.5", "me@x.yz (1)"]
     assert translator(model).translate(lines) == [*map(copy_of, lines)]
     assert model.batches == []
     translator(model).translate(["{x} of 3.5"])
     assert len(model.batches) == 1
     # Without placeholders in the vocabulary, an address has letters.
-    plain = CopyModel(tokenizer(False).source_vocab_size)
+    plain = CopyModel(tokenizer(False).source.size)
     translator(plain, False).translate(["https://a.b 102"])
     assert len(plain.batches) == 1
 
 
 def test_the_option_switches_the_rule_off() -> None:
-    model = CopyModel(tokenizer().source_vocab_size)
+    model = CopyModel(tokenizer().source.size)
     [digits, string] = translator(model, copy_without_letters=False).translate(["102", "{x}"])
     assert digits.num_tokens > 1 and string == copy_of("{x}")
     assert model.batches != []

@@ -24,7 +24,7 @@ def translator() -> Translator:
     tokenizer = learnt(pairs, vocab_size=1500, user_symbols=list(PLACEHOLDERS))
     torch.manual_seed(1)
     config = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16, heads=2)
-    model = Transformer(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size).eval()
+    model = Transformer(config, tokenizer.source.size, tokenizer.target.size).eval()
     return translator_of([model], tokenizer, DecodingConfig(beam_size=2, max_length_offset=5))
 
 

@@ -42,13 +42,13 @@ def translator(
     model: CopyModel | None = None, facts: TextFacts | None = None, placeholders: bool = True, **options: Any
 ) -> Translator:
     pieces = tokenizer(placeholders)
-    model = model or CopyModel(pieces.source_vocab_size)
+    model = model or CopyModel(pieces.source.size)
     config = DecodingConfig(**{"beam_size": 2, **options})
     return Translator(TorchSearcher([model], pieces, config, device=CPU), pieces, facts=facts)
 
 
 def fives(**options: Any) -> Translator:
-    return translator(Fives(tokenizer().source_vocab_size), **options)
+    return translator(Fives(tokenizer().source.size), **options)
 
 
 def texts(found: Sequence[Translation]) -> list[str]:
@@ -68,7 +68,7 @@ def test_a_changed_number_is_a_problem() -> None:
 
 def test_the_digit_of_a_tag_is_no_number_of_the_line() -> None:
     pieces = learnt([("some words 1", "and 1")] * 20, vocab_size=300, user_symbols=["<77>"])
-    config, model = DecodingConfig(beam_size=1), CopyModel(pieces.source_vocab_size)
+    config, model = DecodingConfig(beam_size=1), CopyModel(pieces.source.size)
     found = Translator(TorchSearcher([model], pieces, config, device=CPU), pieces).translate(["<77> some"])
     assert found[0].numbers == ()
 

@@ -43,7 +43,7 @@ PARTS = ["<b>", "</b>", "<i>", "</i>", "<br/>", "{a}", "words", "of", "me", "see
 def test_tags_do_not_change_the_translation(lines: list[list[str]], options: dict[str, Any]) -> None:
     given_lines = [" ".join(parts) for parts in lines]
     bare = [" ".join(part for part in parts if not part.startswith("<")) for parts in lines]
-    model = translator(Words(tokenizer().source_vocab_size), max_sentences=2, **options)
+    model = translator(Words(tokenizer().source.size), max_sentences=2, **options)
     found, plain = model.translate(given_lines), model.translate(bare)
     for line, parts, with_tags, without in zip(given_lines, lines, found, plain, strict=True):
         if not any(part.isalnum() for part in parts):
@@ -90,10 +90,10 @@ def placed(model: Translator, line: str, fixed: list[int]) -> tuple[tuple[int, .
 
 def test_the_places_are_the_most_probable_ones() -> None:
     own = tokenizer()
-    space, first = own.target_vocabulary().index("\u2581"), own.placeholders.start
+    space, first = own.target.names.index("\u2581"), own.placeholders.start
     for text in ("words of", "see me", "of"):
         [fixed] = own.encode_target([text])
-        pieces = own.target_pieces_of(fixed)
+        pieces = own.target.pieces_of(fixed)
         breaks = [i for i, piece in enumerate(pieces) if piece.startswith("\u2581")] + [len(fixed)]
         every = set()
         for opening, closing in itertools.combinations_with_replacement(breaks, 2):
@@ -104,19 +104,19 @@ def test_the_places_are_the_most_probable_ones() -> None:
                 ]  # fmt: skip
                 if opening < closing:
                     every.add(tuple(ids))
-        model = translator(Random(own.source_vocab_size), beam_size=64)
+        model = translator(Random(own.source.size), beam_size=64)
         ids, log_prob = placed(model, "<b>words of me</b>", fixed)
         source = own.encode_source([mask("<b>words of me</b>").text])[0]
         pairs = [*every]
         scores = dict(model.searcher.score([(source, one) for one in pairs], lambda num_pairs: None))
         best = max(range(len(pairs)), key=lambda row: sum(scores[row]))
-        assert own.target_pieces_of(ids) == own.target_pieces_of(pairs[best])
+        assert own.target.pieces_of(ids) == own.target.pieces_of(pairs[best])
         assert log_prob == pytest.approx(sum(scores[best]), abs=1e-4)
 
 
 def test_it_can_be_switched_off() -> None:
     line = "words of <b>me</b>"
-    model = Random(tokenizer().source_vocab_size)
+    model = Random(tokenizer().source.size)
     copied = translator(model, place_tags=False).translate([line])
     assert [texts(copied)[0].count(tag) for tag in ("<b>", "</b>")] == [1, 1]
     [source] = tokenizer().encode_source([mask(line).text])
@@ -126,7 +126,7 @@ def test_it_can_be_switched_off() -> None:
 
 
 def test_prefixes_and_constraints_copy_tags() -> None:
-    model = translator(Random(tokenizer().source_vocab_size))
+    model = translator(Random(tokenizer().source.size))
     for found in (
         model.translate([LINE], prefixes=["words <b>"]),
         model.translate([LINE], constraints=[["others"]]),
@@ -138,13 +138,13 @@ def test_prefixes_and_constraints_copy_tags() -> None:
 
 
 def test_the_score_is_that_of_the_text() -> None:
-    model = translator(Random(tokenizer().source_vocab_size), nbest=2)
+    model = translator(Random(tokenizer().source.size), nbest=2)
     [found], [plain] = model.translate(["words <b>of</b> me"]), model.translate(["words of me"])
     assert [one.score for one in found.hypotheses] == [one.score for one in plain.hypotheses]
 
 
 def test_a_model_with_a_maximum_length_copies_tags() -> None:
-    model = Words(tokenizer().source_vocab_size)
+    model = Words(tokenizer().source.size)
     assert translator(model).searcher.places_tags
     model.max_target_len = 8
     short = translator(model)
@@ -156,7 +156,7 @@ def test_a_model_with_a_maximum_length_copies_tags() -> None:
 
 def test_tags_are_placed_by_worker_processes() -> None:
     lines = ["words <b>of</b> me", "see", "<i>see</i> me {a}"] * 8
-    model = Words(tokenizer().source_vocab_size)
+    model = Words(tokenizer().source.size)
     alone, together = (translator(model, max_sentences=2, workers=n).translate(lines) for n in (1, 2))
     assert texts(alone) == texts(together)
 
@@ -164,14 +164,14 @@ def test_tags_are_placed_by_worker_processes() -> None:
 def test_worker_processes_do_not_read_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes are forked for each call, so what they compute is computed again for each window of lines."""
     is_forked = False
-    vocabulary = tokenizer().target_vocabulary()
+    vocabulary = tokenizer().target.names
 
     def read_vocabulary(own: Tokenizer) -> list[str]:
         assert not is_forked
         return vocabulary
 
     monkeypatch.setattr(Tokenizer, "target_vocabulary", read_vocabulary)
-    model = translator(Random(tokenizer().source_vocab_size))
+    model = translator(Random(tokenizer().source.size))
     run = model.searcher.run
 
     def fork(*job: Any) -> Any:
@@ -186,7 +186,7 @@ def test_worker_processes_do_not_read_the_vocabulary(monkeypatch: pytest.MonkeyP
 
 
 def test_tags_are_placed_in_each_candidate_of_mbr() -> None:
-    model = translator(Random(tokenizer().source_vocab_size), nbest=3, beam_size=3)
+    model = translator(Random(tokenizer().source.size), nbest=3, beam_size=3)
     searcher = model.searcher.with_options(replace(model.config, mbr="chrf"))
     [fixed] = tokenizer().encode_target(["words of"])
     sentence = Sentence(fixed, finished=fixed)

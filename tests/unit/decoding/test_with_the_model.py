@@ -37,7 +37,7 @@ def untrained(tokenizer: Tokenizer, seed: int, decoder_layers: int = 2) -> Trans
     config = ModelConfig(
         encoder_layers=1, decoder_layers=decoder_layers, d_model=32, d_ff=64, heads=4, tie=Tie.none
     )
-    model = Transformer(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    model = Transformer(config, tokenizer.source.size, tokenizer.target.size)
     with torch.no_grad():
         model.output_weight.mul_(3.0)
         model.output_weight[EOS_ID].mul_(2.0)
@@ -224,8 +224,8 @@ def test_attention_has_the_pieces_that_it_joins(model: Transformer, tokenizer: T
     [found, blank] = translator_of([model], tokenizer, config).translate(
         ["the red cat sees the old house", ""], prefixes=["the old cat", ""], attention=True
     )
-    pieces = tokenizer.source_pieces_of(tokenizer.encode_source(["the red cat sees the old house"])[0])
-    prefix = tokenizer.target_pieces_of(tokenizer.encode_target(["the old cat"])[0])
+    pieces = tokenizer.source.pieces_of(tokenizer.encode_source(["the red cat sees the old house"])[0])
+    prefix = tokenizer.target.pieces_of(tokenizer.encode_target(["the old cat"])[0])
     assert found.source_pieces == (*pieces[:5], "</s>") and found.truncated
     for one in found.hypotheses:
         assert one.attention.shape == (len(one.pieces), 6)

@@ -55,7 +55,7 @@ def some_lines(seed: int, count: int) -> list[str]:
 
 
 class WordTokenizer:
-    """A new word gets the next id; words in `nothing` have no pieces."""
+    """A new word gets the next id; words in `nothing` have no pieces. Both sides have the same vocabulary."""
 
     placeholders = range(0)
     source_symbols: dict[str, int] = {}
@@ -72,12 +72,13 @@ class WordTokenizer:
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(self.words[i - FIRST_WORD] for i in sequence) for sequence in ids]
 
-    def source_pieces_of(self, ids: Sequence[int]) -> list[str]:
+    source = target = property(lambda self: self)
+
+    def pieces_of(self, ids: Sequence[int]) -> list[str]:
         return [f"\u2581{self.words[i - FIRST_WORD]}" for i in ids]
 
-    target_pieces_of = source_pieces_of
-
-    def target_vocabulary(self) -> list[str]:
+    @property
+    def names(self) -> list[str]:
         return ["\u2581special"] * FIRST_WORD + [f"\u2581{word}" for word in self.words]
 
     def _id(self, word: str) -> int:

@@ -224,7 +224,7 @@ def test_the_command_equals_the_scores_in_python(tmp_path: Path) -> None:
         encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, heads=2, norm=Norm.pre, tie=Tie.none
     )
     torch.manual_seed(2)
-    network = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    network = Transformer(config.model, tokenizer.source.size, tokenizer.target.size)
     save_bundle(tmp_path / "model", config, network.state_dict(), tokenizer, {})
     pairs = [
         *zip(texts[:40], texts[40:], strict=True),

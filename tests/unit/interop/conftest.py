@@ -89,7 +89,7 @@ def bundle_of(
     def build(config: ModelConfig) -> Bundle:
         tokenizer = tokenizers[config.tie is Tie.all]
         torch.manual_seed(1)
-        model = build_model(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+        model = build_model(config, tokenizer.source.size, tokenizer.target.size)
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 weight.mul_(1.5)

@@ -59,7 +59,7 @@ def trained_model(folder: Path, seed: int = 1, updates: int = 120) -> Path:
         folder / "pieces",
     )
     torch.manual_seed(seed)
-    model = build_model(CONFIG, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    model = build_model(CONFIG, tokenizer.source.size, tokenizer.target.size)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     chance = random.Random(2)
     for _ in range(updates):

@@ -128,7 +128,7 @@ def test_what_needs_one_vocabulary_is_refused_before_the_data_are_prepared(
         learnt = train_tokenizer(
             lambda: iter(PAIRS), TokenizerConfig(vocab_size=300, joint=joint), Path(name)
         )
-        assert learnt.source_vocab_size == learnt.target_vocab_size
+        assert learnt.source.size == learnt.target.size
         learnt.save(Path(name))
     data = DataConfig(
         name="x",

@@ -124,7 +124,7 @@ def test_batches_hold_each_piece_once_an_epoch(tokenizer: Tokenizer, fraction: f
 
 
 def test_the_tag_of_a_corpus_stays_in_front(tokenizer: Tokenizer) -> None:
-    tag = tokenizer.source_processor.piece_to_id("<t>")
+    tag = tokenizer.source.processor.piece_to_id("<t>")
     store = Store.joined([numbered(60, tag), numbered(43)])
     corpora = {"tagged": CorpusConfig(tag="<t>"), "plain": CorpusConfig()}
     stream = BatchStream(store, data(1.0, train=TrainSplitConfig(corpora=corpora)), 1, tokenizer)

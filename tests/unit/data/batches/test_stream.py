@@ -385,9 +385,9 @@ def test_sampling_keeps_the_text_and_changes_with_the_epoch() -> None:
     own = tokenizer()
     for batches in found:
         rows = [row for batch in batches for row in batch]
-        texts = Counter(own.source_processor.decode([x for x, _ in rows]))
+        texts = Counter(own.source.processor.decode([x for x, _ in rows]))
         assert texts == Counter(
-            own.source_processor.decode([store().pair(i)[0].tolist() for i in range(103)])
+            own.source.processor.decode([store().pair(i)[0].tolist() for i in range(103)])
         )
         assert sum(tuple(x) not in plain for x, _ in rows) > 20
         assert all(sum(len(y) + 1 for _, y in batch) <= 60 for batch in batches)

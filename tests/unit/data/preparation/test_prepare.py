@@ -70,7 +70,7 @@ def test_report(config: DataConfig, caplog: pytest.LogCaptureFixture) -> None:
     assert set(cleaning["words"]) == set(cleaning["dropped"])
     assert report["source_tokens"] == sum(len(source) for source, _ in pairs(prepared))
     assert report["mean_target_tokens"] == round(fmean(len(target) for _, target in pairs(prepared)), 4)
-    assert report["source_vocab_size"] == prepared.tokenizer.source_vocab_size == 340
+    assert report["source_vocab_size"] == prepared.tokenizer.source.size == 340
     assert report["tokenizer"] == prepared.tokenizer.fingerprint
     assert report["valid"]["sentences"] == 5
     before = stamps(config)

@@ -193,7 +193,7 @@ def test_bars_are_scaled_to_all_pairs(report: dict[str, Any]) -> None:
 
 def test_the_sample_is_of_kept_pairs(prepared: Prepared, report: dict[str, Any]) -> None:
     store, tokenizer = prepared.train, prepared.tokenizer
-    processors = tokenizer.source_processor, tokenizer.target_processor
+    processors = tokenizer.source.processor, tokenizer.target.processor
     kept = [
         tuple(
             list(map(processor.id_to_piece, ids.tolist()))
@@ -209,7 +209,7 @@ def test_the_sample_is_of_kept_pairs(prepared: Prepared, report: dict[str, Any])
 
 
 def test_pieces_against_naive(prepared: Prepared, report: dict[str, Any]) -> None:
-    store, processor = prepared.train, prepared.tokenizer.source_processor
+    store, processor = prepared.train, prepared.tokenizer.source.processor
     sentences = [ids.tolist() for row in range(store.num_pairs) for ids in store.pair(row)]
     counts = Counter(processor.id_to_piece(piece) for sentence in sentences for piece in sentence)
     assert list(report["vocabularies"]) == ["both"]

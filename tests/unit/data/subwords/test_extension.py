@@ -54,10 +54,10 @@ def test_the_new_pieces_follow_the_old_ones(both: Both) -> None:
     old, new = both
     assert is_extension(new, old) and not is_extension(old, new)
     assert (new.joint, new.segmentation, new.model_files) == (old.joint, old.segmentation, old.model_files)
-    assert new.source_symbols == {"<a>": 4, "<2uk>": old.source_vocab_size}
-    pieces = new.target.names[old.target_vocab_size :]
+    assert new.source_symbols == {"<a>": 4, "<2uk>": old.source.size}
+    pieces = new.target.names[old.target.size :]
     assert pieces[0] == "<2uk>" and all(set(piece) & set("".join(CYRILLIC)) for piece in pieces[1:])
-    assert new.source_pieces_of(new.encode_source(["<2uk> cat"])[0])[0] == "<2uk>"
+    assert new.source.pieces_of(new.encode_source(["<2uk> cat"])[0])[0] == "<2uk>"
 
 
 def test_new_text_has_no_bytes_and_comes_back(both: Both) -> None:
@@ -66,7 +66,7 @@ def test_new_text_has_no_bytes_and_comes_back(both: Both) -> None:
     assert byte_shares(NEW, old)[0] == 0 and byte_shares(NEW, old)[1] > 0.7
     assert byte_shares(NEW, new) == [0.0, 0.0]
     assert new.decode_target(new.encode_target(targets)) == targets
-    side = new.target_ids(Side.of_lines(targets))
+    side = new.target.encode(Side.of_lines(targets))
     sampled = Sampler(new.target, new.segmentation, 0.3).resegment(side, 1)
     assert new.decode_target([ids.tolist() for ids in sampled]) == targets
 
@@ -84,7 +84,7 @@ def test_text_without_new_characters_has_the_ids_of_before(both: Both, text: str
 
 def test_a_new_piece_replaces_pieces_of_the_same_text(both: Both) -> None:
     old, new = both
-    names = new.target.names[old.target_vocab_size + 1 :]
+    names = new.target.names[old.target.size + 1 :]
     replaced = [*replaced_pieces(old.target, names)]
     texts = old.target.decode(replaced)
     assert [text.strip() for text in texts] == [name.replace("▁", " ").strip() for name in names]
@@ -136,8 +136,7 @@ def test_each_weight_gets_the_rows_of_its_side(architecture: str, tie: Tie) -> N
         encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16, heads=2,
     )  # fmt: skip
     before, after = (
-        build_model(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
-        for tokenizer in (old, new)
+        build_model(config, tokenizer.source.size, tokenizer.target.size) for tokenizer in (old, new)
     )
     expected = {"target_embedding.weight": "target", "logit_bias": "target"}
     if tie is not Tie.all:

@@ -103,7 +103,7 @@ def test_a_target_in_nfc(tmp_path: Path) -> None:
     tokenizer = learnt(tmp_path, normalization={"target": "nfc"})
     text = unicodedata.normalize("NFD", "Tiếng Việt, Ａ½  ㅋㅋ 각")
     assert returned(tokenizer, [text, ""]) == [unicodedata.normalize("NFC", text), ""]
-    assert len(tokenizer.target_word_numbers(text)) == len(tokenizer.encode_target([text])[0])
+    assert len(tokenizer.target.word_numbers(text)) == len(tokenizer.encode_target([text])[0])
     assert tokenizer.target.normalized([text]) == [unicodedata.normalize("NFC", text)]
 
 
@@ -113,7 +113,7 @@ def test_sentencepiece_alone_composes_a_target_in_nfc(tmp_path: Path) -> None:
     composed = ["Tiếng Việt,  Ａ½ ㅋㅋ 각 ậ ộ", "\u212b \u1e69 क़"]
     texts = [unicodedata.normalize("NFD", composed[0]), "A\u030a s\u0307\u0323 \u0958"]
     texts += ["\u1ea1\u0302 a\u0302\u0323"]
-    processor = tokenizer.target_processor
+    processor = tokenizer.target.processor
     decoded = processor.decode(processor.encode(texts))
     assert decoded == [composed[0], "Å ṩ \u0915\u093c", "ậ ậ"]
     assert processor.encode(texts) == tokenizer.encode_target(texts)
@@ -146,13 +146,13 @@ def test_every_text_comes_back_without_the_spaces_at_its_ends(tokenizer: Tokeniz
     assert all(id > UNK_ID for sentence in ids for id in sentence)
     for text, sentence in zip(texts, ids, strict=True):
         assert tokenizer.encode_target([text]) == [sentence]  # the cache and the neighbours change nothing
-        assert tokenizer.target_word_numbers(text) == tokenizer.decoded_word_numbers(sentence)
+        assert tokenizer.target.word_numbers(text) == tokenizer.decoded_word_numbers(sentence)
 
 
 @given(st.lists(TEXTS, max_size=4))
 def test_sentencepiece_alone_decodes_the_same(tokenizer: Tokenizer, texts: list[str]) -> None:
     """As an export does, which has the model of the target side."""
-    processor = tokenizer.target_processor
+    processor = tokenizer.target.processor
     for text, ids in zip(texts, tokenizer.encode_target(texts), strict=True):
         assert processor.decode(ids) == text.strip(" ")
 
@@ -160,7 +160,7 @@ def test_sentencepiece_alone_decodes_the_same(tokenizer: Tokenizer, texts: list[
 @pytest.mark.parametrize("seed", range(3))
 def test_sampled_pieces_have_the_same_text(tokenizer: Tokenizer, seed: int) -> None:
     texts = [*ALL, "a   b", "\u2581 x  \u2581y"]
-    side = tokenizer.target_ids(Side.of_lines(texts))
+    side = tokenizer.target.encode(Side.of_lines(texts))
     sampled = Sampler(tokenizer.target, tokenizer.segmentation, 0.3).resegment(side, seed)
     assert tokenizer.decode_target([ids.tolist() for ids in sampled]) == texts
     assert [ids.tolist() for ids in sampled] != [ids.tolist() for ids in side]
@@ -172,7 +172,7 @@ def test_spaces(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_target(["", "   "]) == [[], []]
     side = Side.of_lines(texts)
     halves = Side(side.ids, side.offsets[4:7])  # a view into the middle
-    assert [ids.tolist() for ids in tokenizer.target_ids(halves)] == tokenizer.encode_target(texts[4:6])
+    assert [ids.tolist() for ids in tokenizer.target.encode(halves)] == tokenizer.encode_target(texts[4:6])
     space = tokenizer.target.names.index("▁")
     one, many = tokenizer.encode_target(["a b", "a    b"])
     assert [id for id in many if id != space] == [id for id in one if id != space]
@@ -188,8 +188,8 @@ def test_a_models_normaliser_is_replaced(tokenizer: Tokenizer) -> None:
 def test_user_symbols_are_not_normalised(tmp_path: Path) -> None:
     tokenizer = learnt(tmp_path, user_symbols=["Ａ！", "<2ｄe>"])
     assert tokenizer.source_symbols.keys() == {"Ａ！", "<2ｄe>"}
-    assert tokenizer.source_pieces_of(tokenizer.encode_source(["<2ｄe> x"])[0])[0] == "<2ｄe>"
-    assert "Ａ！" in tokenizer.source_pieces_of(tokenizer.encode_source(["xＡ！Ｂ"])[0])
+    assert tokenizer.source.pieces_of(tokenizer.encode_source(["<2ｄe> x"])[0])[0] == "<2ｄe>"
+    assert "Ａ！" in tokenizer.source.pieces_of(tokenizer.encode_source(["xＡ！Ｂ"])[0])
     assert returned(tokenizer, ["xＡ！Ｂ <2ｄe>"]) == ["xＡ！Ｂ <2ｄe>"]
 
 

@@ -226,10 +226,10 @@ def test_bpe_with_all_merges_left_out_is_characters(texts: list[str]) -> None:
     sampler = Sampler(own.source, Segmentation.bpe, 1.0)
     new = sampler.resegment(Side.of(own.encode_source(texts)), 3)
     for text, ids in zip(texts, new, strict=True):
-        for word in own.source_processor.decode(ids.tolist()).split():
+        for word in own.source.processor.decode(ids.tolist()).split():
             assert word in text
         if set(text) <= set("abd "):
-            assert all(len(own.source_processor.id_to_piece(int(i))) == 1 for i in ids)
+            assert all(len(own.source.processor.id_to_piece(int(i))) == 1 for i in ids)
 
 
 @pytest.mark.parametrize("segmentation", list(Segmentation))
@@ -274,7 +274,7 @@ def test_symbols_and_bytes_stay_and_what_is_around_them_is_drawn(segmentation: S
     ends: list[set[tuple[str, ...]]] = [set(), set(), set()]
     for seed in range(60):
         for ids, seen in zip(sampler.resegment(before, seed), ends, strict=True):
-            seen.add(tuple(own.source_processor.id_to_piece(ids.tolist())))
+            seen.add(tuple(own.source.processor.id_to_piece(ids.tolist())))
     kept = ["<x>"], ["<0xC3>", "<0xA9>"], ["ce"]
     around = ("abc", "dea"), ("abc", "deabd"), ("dab", "aba")
     for seen, fixed, (left, right) in zip(ends, kept, around, strict=True):

@@ -67,12 +67,12 @@ WORDS = st.one_of(
 def test_text_comes_back(plain: Tokenizer, text: str) -> None:
     ids = plain.encode_target([text])[0]
     assert plain.decode_target([ids]) == [text]
-    assert all(UNK_ID < i < plain.target_vocab_size for i in ids)
+    assert all(UNK_ID < i < plain.target.size for i in ids)
 
 
 @given(st.lists(WORDS).map(" ".join))
 def test_the_pieces_of_a_text_are_those_of_its_words(plain: Tokenizer, text: str) -> None:
-    naive = [i for word in text.split(" ") for i in plain.source_processor.encode(word)]
+    naive = [i for word in text.split(" ") for i in plain.source.processor.encode(word)]
     assert plain.encode_source([text, text]) == [naive, naive]
 
 
@@ -80,11 +80,11 @@ def test_the_pieces_of_a_text_are_those_of_its_words(plain: Tokenizer, text: str
 def test_sentencepiece_finds_no_better_pieces(plain: Tokenizer, words: list[str]) -> None:
     """It may find other pieces with the same score; BPE has no such ties."""
     text = " ".join(words)
-    (ids,), other = plain.encode_source([text]), plain.source_processor.encode(text)
+    (ids,), other = plain.encode_source([text]), plain.source.processor.encode(text)
     if plain.segmentation is Segmentation.bpe:
         assert ids == other
     else:
-        scores = [sum(map(plain.source_processor.get_score, way)) for way in (ids, other)]
+        scores = [sum(map(plain.source.processor.get_score, way)) for way in (ids, other)]
         assert scores[0] == pytest.approx(scores[1], rel=1e-5)
         assert plain.decode_target([ids]) == plain.decode_target([other])
 
@@ -97,7 +97,7 @@ def test_lines_as_bytes(plain: Tokenizer, lines: list[str]) -> None:
     )
     for ids, expected in (
         (plain.source_ids(side), plain.encode_source(lines)),
-        (plain.target_ids(side), plain.encode_target(lines)),
+        (plain.target.encode(side), plain.encode_target(lines)),
     ):
         assert [row.tolist() for row in ids] == expected
         assert ids.ids.dtype == np.uint16
@@ -106,7 +106,7 @@ def test_lines_as_bytes(plain: Tokenizer, lines: list[str]) -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_can_be_encoded_and_stays_one_line(plain: Tokenizer, text: str) -> None:
     ids = plain.encode_source([text])[0]
-    assert all(UNK_ID < i < plain.source_vocab_size for i in ids)
+    assert all(UNK_ID < i < plain.source.size for i in ids)
     assert_one_line(round_trip(plain, text))
 
 
@@ -186,7 +186,7 @@ class TestFiles:
         assert re.fullmatch("[0-9a-f]{64}", first.fingerprint)
         assert third.joint is joint
         assert third.segmentation is segmentation
-        assert (third.source_vocab_size, third.target_vocab_size) == (400, 400)
+        assert (third.source.size, third.target.size) == (400, 400)
         sources, targets = map(list, zip(*PAIRS[:20], strict=True))
         assert third.encode_source(sources) == first.encode_source(sources)
         assert third.encode_target(targets) == first.encode_target(targets)
@@ -217,7 +217,7 @@ class TestTraining:
         self, tmp_path: Path, segmentation: Segmentation, caplog: pytest.LogCaptureFixture
     ) -> None:
         with caplog.at_level(logging.WARNING, "nmt"):
-            size = train(tmp_path, PAIRS[:5], segmentation=segmentation, vocab_size=32000).source_vocab_size
+            size = train(tmp_path, PAIRS[:5], segmentation=segmentation, vocab_size=32000).source.size
         assert 260 < size < 1000
         (message,) = caplog.messages
         assert message == (
@@ -234,13 +234,13 @@ class TestTraining:
         with pytest.raises(UserError, match="data.tokenizer.vocab_size=300: .* need at least 362"):
             train(tmp_path, pairs, segmentation=segmentation, vocab_size=300)
         assert list(tmp_path.iterdir()) == []
-        assert train(tmp_path, pairs, segmentation=segmentation, vocab_size=362).source_vocab_size == 362
+        assert train(tmp_path, pairs, segmentation=segmentation, vocab_size=362).source.size == 362
 
     def test_rare_characters_may_be_left_to_bytes(self, tmp_path: Path) -> None:
         pairs = [("a b c d " * 50, "你")]
         kept, left = train(tmp_path / "a", pairs), train(tmp_path / "b", pairs, character_coverage=0.99)
-        assert kept.source_pieces_of(kept.encode_source(["你"])[0]) == ["▁", "你"]
-        assert left.source_pieces_of(left.encode_source(["你"])[0]) == ["▁", "<0xE4>", "<0xBD>", "<0xA0>"]
+        assert kept.source.pieces_of(kept.encode_source(["你"])[0]) == ["▁", "你"]
+        assert left.source.pieces_of(left.encode_source(["你"])[0]) == ["▁", "<0xE4>", "<0xBD>", "<0xA0>"]
 
     @pytest.mark.parametrize("pairs", [[], [("", "")], [("\u200b", "\x07")]])
     def test_no_text(self, tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
@@ -255,8 +255,8 @@ class TestTraining:
 
     def test_user_symbols_are_one_piece(self, tmp_path: Path, segmentation: Segmentation) -> None:
         tokenizer = train(tmp_path, segmentation=segmentation, user_symbols=["<2de>", "a,b", "é"])
-        assert "<2de>" in tokenizer.source_pieces_of(tokenizer.encode_source(["x <2de> y"])[0])
-        assert "a,b" in tokenizer.source_pieces_of(tokenizer.encode_source(["xa,by"])[0])
+        assert "<2de>" in tokenizer.source.pieces_of(tokenizer.encode_source(["x <2de> y"])[0])
+        assert "a,b" in tokenizer.source.pieces_of(tokenizer.encode_source(["xa,by"])[0])
         assert round_trip(tokenizer, "x<2de> é a,b") == "x<2de> é a,b"
 
     def test_a_symbol_as_the_first_word_of_a_source_is_the_first_piece(
@@ -266,11 +266,11 @@ class TestTraining:
         texts = ["ab cd", "<bt> ab cd", " <2de>\tab cd", "<bt>", "<bt> ", "<bt>ab cd", "ab <bt> cd", ""]
         plain, tagged, other, alone, spaced, glued, inside, empty = tokenizer.encode_source(texts)
         tag, second = tokenizer.source_symbols["<bt>"], tokenizer.source_symbols["<2de>"]
-        assert tokenizer.source_processor.id_to_piece([tag, second]) == ["<bt>", "<2de>"]
+        assert tokenizer.source.processor.id_to_piece([tag, second]) == ["<bt>", "<2de>"]
         assert (tagged, other, alone, spaced) == ([tag, *plain], [second, *plain], [tag], [tag])
         for ids, text in ((glued, "<bt>ab cd"), (inside, "ab <bt> cd"), (empty, "")):
-            assert ids == tokenizer.source_processor.encode(text)
-        assert tokenizer.encode_target(["<bt> ab"])[0] == tokenizer.target_processor.encode("<bt> ab")
+            assert ids == tokenizer.source.processor.encode(text)
+        assert tokenizer.encode_target(["<bt> ab"])[0] == tokenizer.target.processor.encode("<bt> ab")
         loaded = Tokenizer.load(tmp_path)
         assert loaded.encode_source(texts) == tokenizer.encode_source(texts)
         assert train(tmp_path / "plain", segmentation=segmentation).source_symbols == {}

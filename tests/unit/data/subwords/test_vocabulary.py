@@ -42,7 +42,7 @@ def test_words_of_a_source(tokenizer: Tokenizer, text: str, words: list[list[obj
     found = []
     for number in sorted(set(numbers)):
         pieces = [one for one, word in zip(ids, numbers, strict=True) if word == number]
-        found.append([number, tokenizer.source_processor.decode(pieces)])
+        found.append([number, tokenizer.source.processor.decode(pieces)])
     assert found == words
 
 
@@ -50,7 +50,7 @@ def test_words_of_a_source(tokenizer: Tokenizer, text: str, words: list[list[obj
 def test_pieces_are_in_the_words_of_the_text(tokenizer: Tokenizer, text: str) -> None:
     for encode, number in (
         (tokenizer.encode_source, tokenizer.source_word_numbers),
-        (tokenizer.encode_target, tokenizer.target_word_numbers),
+        (tokenizer.encode_target, tokenizer.target.word_numbers),
     ):
         [ids], numbers = encode([text]), number(text)
         assert len(numbers) == len(ids)
@@ -64,7 +64,7 @@ def test_pieces_are_in_the_words_of_the_text(tokenizer: Tokenizer, text: str) ->
 @given(data=st.data())
 def test_words_of_a_translation(tokenizer: Tokenizer, data: st.DataObject) -> None:
     """Any ids: each word of the text has a piece, and the pieces of a word decode to it."""
-    ids = data.draw(st.lists(st.integers(0, tokenizer.target_vocab_size - 1), max_size=12))
+    ids = data.draw(st.lists(st.integers(0, tokenizer.target.size - 1), max_size=12))
     [text] = tokenizer.decode_target([ids])
     numbers = tokenizer.decoded_word_numbers(ids)
     assert len(numbers) == len(ids)
@@ -74,7 +74,7 @@ def test_words_of_a_translation(tokenizer: Tokenizer, data: st.DataObject) -> No
 
 
 def test_words_of_a_translation_by_hand(tokenizer: Tokenizer) -> None:
-    piece = tokenizer.target_processor.piece_to_id
+    piece = tokenizer.target.processor.piece_to_id
     ids = [
         *(piece("▁"), 1, *tokenizer.encode_target(["ab"])[0], piece("<0x7F>")),
         *(*tokenizer.encode_target(["c"])[0], piece("<0xC3>"), piece("<0xA9>"), piece("▁")),

@@ -84,7 +84,7 @@ def test_preparation_chooses_and_tells(tmp_path: Path, caplog: pytest.LogCapture
     with caplog.at_level(logging.INFO, "nmt"):
         prepared = prepare(data)
     assert (prepared.vocab_size, prepared.report["vocab_size"]) == (2000, 2000)
-    assert prepared.tokenizer.source_vocab_size == 2000
+    assert prepared.tokenizer.source.size == 2000
     assert "data.tokenizer.vocab_size=auto: 2000, for 900 cleaned training pairs" in caplog.messages
     # A second run finds the data in the cache, also when it gives the number explicitly.
     caplog.clear()
@@ -112,7 +112,7 @@ def test_one_vocabulary_a_side_has_half(tmp_path: Path) -> None:
     data = with_size(corpus(tmp_path / "a", 900, ascii_lowercase), joint=False)
     prepared = prepare(data)
     assert prepared.vocab_size == 1000
-    assert (prepared.tokenizer.source_vocab_size, prepared.tokenizer.target_vocab_size) == (1000, 1000)
+    assert (prepared.tokenizer.source.size, prepared.tokenizer.target.size) == (1000, 1000)
 
 
 def test_several_corpora_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_only_a_given_size_that_the_text_does_not_allow_is_warned_of(
 ) -> None:
     with caplog.at_level(logging.INFO, "nmt"):
         prepared = prepare(with_size(corpus(tmp_path / "a", 20), vocab_size=given))
-    assert prepared.vocab_size == 2000 > prepared.tokenizer.source_vocab_size
+    assert prepared.vocab_size == 2000 > prepared.tokenizer.source.size
     said = "data.tokenizer.vocab_size=2000: the text of both sides allows only"
     assert [each.levelname for each in caplog.records if each.getMessage().startswith(said)] == [level]
 
