@@ -80,30 +80,27 @@ class Ensemble:
         weights, delayed = list[Tensor](), state.delayed
         if not attention:
             steps = [StepOutput(*model.step(ids, before)) for model, before in pairs]
-        elif not self._heads:
-            steps = [StepOutput(*model.step_with_attention(ids, before)) for model, before in pairs]
-            weights = [output.attention for output in steps if output.attention is not None]
         else:
-            heads = [choice.heads for choice in self._heads]
-            steps = [
-                StepOutput(*model.step_with_attention(ids, before, chosen))
-                for (model, before), chosen in zip(pairs, heads, strict=True)
+            steps = [StepOutput(*model.step_with_heads(ids, before)) for model, before in pairs]
+            chosen = [choice.heads for choice in self._heads] or [()] * len(steps)
+            weights = [
+                _of_heads(output.attention, heads) for output, heads in zip(steps, chosen, strict=True)
             ]
-            weights, delayed = self._shifted([output.attention for output in steps], delayed)
+            if self._heads:
+                weights, delayed = self._shifted(weights, delayed)
         new_state = EnsembleState(tuple(output.state for output in steps), delayed)
-        mean_attention = _mean(weights)
+        mean_attention = _mean(weights) if weights else None
         if len(steps) == 1:
             return StepOutput(steps[0].log_probs, new_state, mean_attention)
         summed = torch.stack([output.log_probs for output in steps]).logsumexp(0)
         return StepOutput((summed - math.log(len(steps))).clamp(max=0.0), new_state, mean_attention)
 
     def _shifted(
-        self, attention: Sequence[Tensor | None], delayed: Sequence[Tensor | None]
+        self, attention: Sequence[Tensor], delayed: Sequence[Tensor | None]
     ) -> tuple[list[Tensor], tuple[Tensor | None, ...]]:
         """Returns the attention of the token that this step reads, and what to delay to the next step."""
         weights, later = [], list[Tensor | None]()
         for choice, newest, before in zip(self._heads, attention, delayed, strict=True):
-            assert newest is not None
             if choice.shift is Shift.predicting:
                 weights.append(torch.zeros_like(newest) if before is None else before)
                 later.append(newest)
@@ -113,7 +110,11 @@ class Ensemble:
         return weights, tuple(later)
 
 
-def _mean(attention: Sequence[Tensor]) -> Tensor | None:
-    if len(attention) <= 1:
-        return attention[0] if attention else None
-    return torch.stack(list(attention)).mean(0)
+def _of_heads(weights: Tensor | None, heads: Sequence[tuple[int, int]]) -> Tensor:
+    """Returns (B, K, S), the mean of some heads of (B, K, L, H, S). None: of those of the last layer."""
+    assert weights is not None
+    return _mean([weights[:, :, layer, head] for layer, head in heads] or [weights[:, :, -1].mean(2)])
+
+
+def _mean(attention: Sequence[Tensor]) -> Tensor:
+    return attention[0] if len(attention) == 1 else torch.stack(list(attention)).mean(0)

@@ -237,25 +237,6 @@ class Seq2Seq(nn.Module, ABC):
             rows.append(weights[0, 0])
         return AttentionWeights(torch.stack(rows, 2).float())
 
-    def step_with_attention(
-        self, ids: Tensor, state: Any, heads: Sequence[tuple[int, int]] = ()
-    ) -> tuple[Tensor, Any, Tensor]:
-        """Does a `step` and returns the attention to the source, the mean over some heads.
-
-        `heads` are the layer and the number of each head, from 0. Empty: all heads of the last layer.
-
-        Returns:
-            The two values of `step`, and (B, K, S), the attention weights; see `step_with_heads`.
-
-        Raises:
-            UserError: the architecture has no attention to the source.
-        """
-        log_probs, state, weights = self.step_with_heads(ids, state)
-        if not heads:
-            return log_probs, state, weights[:, :, -1].mean(2)
-        chosen = [weights[:, :, layer, head] for layer, head in heads]
-        return log_probs, state, torch.stack(chosen).mean(0) if len(chosen) > 1 else chosen[0]
-
     def seed_dropout(self, seed: int) -> None:
         """Makes the dropout of all later calls a pure function of `seed` and the order of calls.
 

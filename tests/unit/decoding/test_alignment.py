@@ -69,8 +69,6 @@ class AttentiveCopy(CopyModel):
             ).float()
         return log_probs, state, weights
 
-    step_with_attention = Seq2Seq.step_with_attention
-
 
 def copier(
     models: Sequence[AttentiveCopy], heads: Sequence[AlignmentHeads | None] | None = None, **options: object

@@ -240,8 +240,8 @@ def test_terms_do_not_match_inside_strings() -> None:
 
 def test_the_pieces_of_attention_have_the_strings_of_the_line() -> None:
     class Looking(CopyModel):
-        def step_with_attention(self, ids: torch.Tensor, state: CopyState) -> Any:
-            return *self.step(ids, state), torch.ones(*ids.shape, len(state.sources[0]))
+        def step_with_heads(self, ids: torch.Tensor, state: CopyState) -> Any:
+            return *self.step(ids, state), torch.ones(*ids.shape, 1, 1, len(state.sources[0]))
 
     line = "words {name} of <b>"
     [found] = translator(Looking(tokenizer().source.size)).translate([line], attention=True)

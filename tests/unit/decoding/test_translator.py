@@ -191,12 +191,12 @@ def test_a_model_with_a_maximum_length_cuts_a_longer_prefix() -> None:
 
 def test_attention_is_returned_for_every_piece_where_it_is_asked_for() -> None:
     class Looking(CopyModel):
-        def step_with_attention(self, ids, state):
+        def step_with_heads(self, ids, state):
             place, longest = state.position, max(map(len, state.sources))
             attention = torch.zeros(*ids.shape, longest)
             for row, source in enumerate(state.sources):
                 attention[row, :, min(place, len(source) - 1)] = 1.0
-            return *self.step(ids, state), attention
+            return *self.step(ids, state), attention[:, :, None, None]
 
     lines = ["w1 w2", "", "w3 w4 w5 w6"]
     found = translator(Looking(), beam_size=2, nbest=2).translate(lines, attention=True)

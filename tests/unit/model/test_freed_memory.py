@@ -59,7 +59,7 @@ def test_a_search_frees_the_states_it_has_used(config: ModelConfig, recorded: bo
         for _ in range(3):
             ids = torch.ones(len(PAIRS), 1, dtype=torch.int64)
             if recorded:
-                _, state, _ = model.step_with_attention(ids, state)
+                _, state, _ = model.step_with_heads(ids, state)
             else:
                 _, state = model.step(ids, state)
             state = state.select(torch.arange(len(PAIRS))[:, None])

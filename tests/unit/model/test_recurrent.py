@@ -127,7 +127,8 @@ def test_attention_sums_to_1_over_the_source(config: ModelConfig) -> None:
     model = build(config)
     state = model.start(batch_of(PAIRS))
     ids = torch.ones(len(PAIRS), 1, dtype=torch.int64)
-    _, _, attention = model.step_with_attention(ids, state)
+    _, _, attention = model.step_with_heads(ids, state)
+    attention = attention[:, :, 0, 0]
     assert attention.shape == (4, 1, 8)
     torch.testing.assert_close(attention.sum(-1), torch.ones(4, 1, dtype=torch.float64))
     for row, (source, _) in enumerate(PAIRS):
