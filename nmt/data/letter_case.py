@@ -15,13 +15,13 @@ from enum import Enum
 
 from nmt.languages import language_of
 
-VERSION = 1
+VERSION = 2
 """Part of the fingerprint of `CaseFacts`. Increase it if the same text gives others."""
 WORD = re.compile(r"(?:[^\W_]|[\u0300-\u036f])+(?:['’ʼ](?:[^\W_]|[\u0300-\u036f])+)*")
 """Matches words, with their apostrophes."""
 _SENTENCE_END = re.compile("[.!?:…]")
 _SHORT = 3  # letters of a word that may be in lower case in a title, if its language has no list of them
-_TITLE_WORDS = 3  # words with a capital that a title has at least, besides the first word of a sentence
+_TITLE_WORDS = 3  # with a capital, at least, besides the first of a sentence; 2 where punctuation ends it
 _CAPITALS = 4  # capitals for each small letter in a word of capitals, such as `McDONALD'S`
 _CAPITAL_NOUNS = frozenset(("de", "gsw", "lb", "nds"))
 _SMALL_WORDS: dict[str, frozenset[str]] = {
@@ -70,7 +70,9 @@ def case_of(text: str, lang: str = "") -> Case | None:
     if titled == small == 0:
         return Case.capitals if capitals else None
     inside = titled + large - first
-    is_title = inside >= max(_TITLE_WORDS + has_nouns, small) and titled >= capitals
+    # Names are lines of three words too, but have no full stop; German sentences have as many nouns.
+    is_sentence = not has_nouns and _SENTENCE_END.search(text, end) is not None
+    is_title = inside >= max(_TITLE_WORDS + has_nouns - is_sentence, small) and titled >= capitals
     return Case.title if is_title else None
 
 

@@ -25,12 +25,12 @@ GRÜẞE AUS STRAßE 5|L'ÉTÉ|ПРИВЕТ, МИР|ΚΑΛΗΜΕΡΑ ΣΑΣ|ԲԱ
 TITLES = """
 A Man Is Killed|The Man in the Moon Is Tired|Two Dogs Play with a Ball|Man Killed In A Car Crash
 Who Is Who Here?|NATO Leaders Meet in Paris|The iPhone Is Sold Out|Der Alte Mann Und Das Meer
-Что Такое Хорошо И Плохо
+Что Такое Хорошо И Плохо|Tom Is Unreliable.|"You Are Right!"|How It Works…
 """
 ORDINARY = """
 A dog runs.|I|A 5|B2B|john|NATO leaders meet in Paris|He saw John Smith in New York|USB, HDMI or DP
 HELLO world|New York Times|John Smith|The Old Man|That's not Tom. That's John.|Tom. Ann. Bob. Eve. Joe.
-102|三百|ქართული
+102|三百|ქართული|How It Works|Stop It!|Ann. Bob Smith.
 Ein Mann Mit Hut schläft|NATO峰会|이것은 POSIX 입니다|eBay|VMs|The DVD, the CPU and the GPU of a PC
 """
 
