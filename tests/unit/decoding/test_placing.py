@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from test_copied_strings import LINE, Random, texts, tokenizer, translator
 
 from nmt.copying.strings import mask, tag_pairs
-from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import SentencePieceVocabulary
 from nmt.decoding.searcher import SearchRequest, Sentence
 from nmt.decoding.translation import Translation
 from nmt.decoding.translator import Translator
@@ -164,13 +165,13 @@ def test_tags_are_placed_by_worker_processes() -> None:
 def test_worker_processes_do_not_read_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes are forked for each call, so what they compute is computed again for each window of lines."""
     is_forked = False
-    vocabulary = tokenizer().target.names
+    names = tokenizer().target.names
 
-    def read_vocabulary(own: Tokenizer) -> list[str]:
+    def read_names(own: SentencePieceVocabulary) -> Sequence[str]:
         assert not is_forked
-        return vocabulary
+        return names
 
-    monkeypatch.setattr(Tokenizer, "target_vocabulary", read_vocabulary)
+    monkeypatch.setattr(SentencePieceVocabulary, "names", property(read_names))
     model = translator(Random(tokenizer().source.size))
     run = model.searcher.run
 

@@ -82,7 +82,7 @@ def test_sides_against_naive(prepared: Prepared, report: dict[str, Any], side: s
     sentences = [prepared.train.pair(row)[index].tolist() for row in range(prepared.train.num_pairs)]
     reported = report[side]
     counts = Counter(piece for sentence in sentences for piece in sentence)
-    processor = getattr(prepared.tokenizer, f"{side}_processor")
+    processor = getattr(prepared.tokenizer, side).processor
     lengths = list(map(len, sentences))
     assert reported["tokens"] == sum(lengths)
     assert reported["max_length"] == max(lengths)
