@@ -193,7 +193,8 @@ def draw(entries: Mapping[str, Entry], path: Path) -> None:
     axis.set(xlabel="minutes since the start, all costs included", ylabel="BLEU on the validation text")
     axis.set(xlim=(0, None), ylim=(0, None))
     axis.grid(alpha=0.3)
-    axis.legend()
+    if entries:
+        axis.legend()
     figure.savefig(path)
 
 
