@@ -111,7 +111,7 @@ class Ensemble:
 
 
 def _of_heads(weights: Tensor | None, heads: Sequence[tuple[int, int]]) -> Tensor:
-    """Returns (B, K, S), the mean of some heads of (B, K, L, H, S). None: of those of the last layer."""
+    """Returns (B, K, S), the mean of heads of (B, K, L, H, S). None: those of the last layer."""
     assert weights is not None
     return _mean([weights[:, :, layer, head] for layer, head in heads] or [weights[:, :, -1].mean(2)])
 

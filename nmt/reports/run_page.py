@@ -280,7 +280,10 @@ def _tables(run: RunRecord) -> Iterator[tuple[str, Table]]:
                     ]
                     for one in penalty["tried"]
                 ],
-                ["→ is the one of the delivered model."],
+                [
+                    "→ is the one of the delivered model.",
+                    *(["Another one must be better on all sentences, too."] if "on_all" in penalty else []),
+                ],
             ),
         )
     stages = run.data.get("stages") or run.results.get("data", {}).get("stages", {})

@@ -70,11 +70,9 @@ def finish(
     _log_selection(selection, config)
     _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints, ranks)
 
-    known = selection.best.hypotheses
-    penalty = tuned_length_penalty(config, prepared, model, ranks, known)
-    if penalty is not None and penalty["chosen"] != config.decoding.length_penalty:
+    penalty, known = tuned_length_penalty(config, prepared, model, ranks, selection.best.hypotheses)
+    if penalty is not None:
         config = with_values(config, {"decoding.length_penalty": penalty["chosen"]})
-        known = None
     searcher = SharedSearcher([model], prepared.tokenizer, config.decoding.for_segments(), ranks)
     results: dict[str, Any]
     results, translations = _scores(searcher, config, prepared, folder, ranks, valid=known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from nmt.config import TrainConfig
 from nmt.config.storage import with_values
@@ -40,59 +40,85 @@ def measures(config: TrainConfig) -> list[str]:
     return [key for key in ("bleu", "chrf") if key in validation_metrics(config)]
 
 
+Translations: TypeAlias = Mapping[str, Sequence[str]]
+"""The name of a validation set → its translations."""
+Scores: TypeAlias = dict[str, float | None]
+
+
 def tuned_length_penalty(
-    config: TrainConfig,
-    prepared: Prepared,
-    model: Seq2Seq,
-    ranks: Ranks,
-    known: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Any] | None:
+    config: TrainConfig, prepared: Prepared, model: Seq2Seq, ranks: Ranks, known: Translations | None = None
+) -> tuple[dict[str, Any] | None, Translations | None]:
     """Chooses the length penalty with which translations of the validation sets are best; all ranks call it.
 
     It begins with `decoding.length_penalty` and tries lower ones, or else higher ones, while they are better.
     The measure is the product of BLEU and chrF2, since longer translations often have a higher chrF2 and a
     lower BLEU.
 
-    `known` are translations of validation sets with `decoding.length_penalty`.
+    `known` are translations of validation sets with `decoding.length_penalty`. Then another penalty must be
+    better on the whole sets too. This takes no time, as the results need their translations.
 
     Returns:
-        `chosen`, the number of `sentences` and the `tried` penalties with their scores; None without
-        `measures`.
+        `chosen`, the number of `sentences`, the `tried` penalties with their scores, and the two `on_all`
+        sentences; None without `measures`. And the translations with the chosen one; None: unknown.
     """
     if not (keys := measures(config)):
-        return None
-    started, tried = time.monotonic(), dict[float, dict[str, float | None]]()
-    sentences = sum(min(SENTENCES, len(text.sources)) for text in prepared.valid.values())
-    first = config.decoding.length_penalty
+        return None, known
+    started, first = time.monotonic(), config.decoding.length_penalty
+    found: dict[float, Translations] = {}
+    if known is not None and known.keys() == prepared.valid.keys():
+        found[first] = known
+
+    def scored(penalty: float, limit: int) -> Scores:
+        options = with_values(config, {"decoding.length_penalty": penalty})
+        validator = Validator(model, options, prepared, ranks, final=True, sentences=limit)
+        if penalty in found:
+            texts: Translations = {name: text[: limit or None] for name, text in found[penalty].items()}
+        else:
+            words, total = f"length penalty {penalty:g}", validator.num_sentences
+            with progress(total=total, unit="sentences", description=words) as bar:
+                texts = validator.hypotheses(bar.update if ranks.is_main else lambda num_lines: None)
+        if not limit:
+            found[penalty] = texts
+        return validator.scores(keys, texts)
 
     def quality(penalty: float) -> float:
-        options = with_values(config, {"decoding.length_penalty": penalty})
-        validator = Validator(model, options, prepared, ranks, final=True, sentences=SENTENCES)
-        if penalty == first and known is not None and known.keys() == prepared.valid.keys():
-            texts: Mapping[str, Sequence[str]] = {name: text[:SENTENCES] for name, text in known.items()}
-        else:
-            words = f"length penalty {penalty:g}"
-            with progress(total=sentences, unit="sentences", description=words) as bar:
-                texts = validator.hypotheses(bar.update if ranks.is_main else lambda num_lines: None)
-        tried[penalty] = scores = validator.scores(keys, texts)
-        values = [value for value in scores.values() if value is not None]
-        return math.prod(values) if len(values) == len(scores) else -math.inf
+        tried[penalty] = scored(penalty, SENTENCES)
+        return _quality(tried[penalty])
 
-    chosen = climbed(quality, first)
-    rows = sorted(tried.items())
+    tried, on_all = dict[float, Scores](), dict[float, Scores]()
+    best = chosen = climbed(quality, first)
+    if best != first and first in found:
+        on_all = {penalty: scored(penalty, 0) for penalty in (first, best)}
+        if _quality(on_all[best]) <= _quality(on_all[first]):
+            chosen = first
+    sentences = sum(min(SENTENCES, len(text.sources)) for text in prepared.valid.values())
     log.info(
         "length penalty: %g is chosen on %d sentences of validation, in %.1f seconds (%s; a gain below "
-        "%.1f %% does not count)",
-        *(chosen, sentences, time.monotonic() - started),
-        "; ".join(f"{penalty:g}: {_in_words(scores)}" for penalty, scores in rows),
-        100 * (LEAST - 1),
+        "%.1f %% does not count%s)",
+        *(chosen, sentences, time.monotonic() - started, _in_words(tried), 100 * (LEAST - 1)),
+        f"; on all sentences {_in_words(on_all)}" if on_all else "",
     )
-    tries = [{"length_penalty": penalty, **scores} for penalty, scores in rows]
-    return {"chosen": chosen, "sentences": sentences, "tried": tries}
+    rows = {"tried": tried, "on_all": on_all} if on_all else {"tried": tried}
+    tables = {
+        name: [{"length_penalty": penalty, **scores} for penalty, scores in sorted(table.items())]
+        for name, table in rows.items()
+    }
+    return {"chosen": chosen, "sentences": sentences, **tables}, found.get(
+        chosen, known if chosen == first else None
+    )
 
 
-def _in_words(scores: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{metric_name(key)} {shown_score(key, value)}" for key, value in scores.items())
+def _quality(scores: Scores) -> float:
+    values = [value for value in scores.values() if value is not None]
+    return math.prod(values) if len(values) == len(scores) else -math.inf
+
+
+def _in_words(table: Mapping[float, Scores]) -> str:
+    return "; ".join(
+        f"{penalty:g}: "
+        + ", ".join(f"{metric_name(key)} {shown_score(key, value)}" for key, value in row.items())
+        for penalty, row in sorted(table.items())
+    )
 
 
 def climbed(quality: Callable[[float], float], first: float) -> float:
