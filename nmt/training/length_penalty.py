@@ -17,6 +17,11 @@ from nmt.training.figures.validated import validation_metrics
 from nmt.training.processes.ranks import Ranks
 from nmt.training.validation import Validator
 
+Translations: TypeAlias = Mapping[str, Sequence[str]]
+"""The name of a validation set → its translations."""
+Scores: TypeAlias = dict[str, float | None]
+"""The key of a metric → the score; None: the metric has none."""
+
 STEP = 0.4
 """The distance of two penalties that are tried."""
 SENTENCES = 300
@@ -38,11 +43,6 @@ def measures(config: TrainConfig) -> list[str]:
     if not config.training.tune_length_penalty or config.decoding.beam_size == 1:
         return []
     return [key for key in ("bleu", "chrf") if key in validation_metrics(config)]
-
-
-Translations: TypeAlias = Mapping[str, Sequence[str]]
-"""The name of a validation set → its translations."""
-Scores: TypeAlias = dict[str, float | None]
 
 
 def tuned_length_penalty(

@@ -169,7 +169,12 @@ def test_back_translation_trains_its_reverse_model_first(toy: Toy) -> None:
             ["teacher=teacher", "distillation.reverse=teacher"],
             "distillation.reverse=teacher: translates xx-yy, and yy-xx is needed. Give another model.",
         ),
+        (
+            ["teacher=teacher", "distillation.decoding.beam_size=0"],
+            "distillation.decoding.beam_size=0: must be between 1 and 1,000.",
+        ),
         (["teacher=teacher", "distillation.decoding.mbr=chrf"], "distillation.decoding.mbr: is not"),
+        (["teacher=teacher", "distillation.keep=0"], "distillation.keep=0.0: must be more than 0"),
         (["teacher=[]"], "teacher=[]: must be a folder or a list of folders"),
         (
             ["data.train.tag=<a>", "teacher=teacher", "distillation.tag=<b>"],

@@ -129,8 +129,8 @@ def test_a_text_has_its_own_numbers(text: str) -> None:
 )
 def test_the_time_is_in_proportion_to_the_length(part: str) -> None:
     comparison, start = NumberComparison("zh", "ja"), time.process_time()
-    text = part * (60_000 // len(part))
+    text = part * (150_000 // len(part))
     comparison.missing(text, "")
     comparison.missing(text, f"9 {text[1:]}")
     find(text, numbers=True)
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 5

@@ -213,10 +213,10 @@ def test_no_line_loses_words(line: str) -> None:
 
 @pytest.mark.parametrize("part", ["A DOG ", "AB", "Dog ", "A'", "Old Dog. ", "İ ", "ΆΙ ", "E\u0301"])
 def test_the_time_is_in_proportion_to_the_length(part: str) -> None:
-    start, text = time.process_time(), part * (50_000 // len(part))
+    start, text = time.process_time(), part * (100_000 // len(part))
     for facts in (FACTS, replace(FACTS, case=WITHOUT_CAPITALS), replace(FACTS, target_lang="en")):
         searched(text, facts)
     for case in Case:
         for lang in ("en", "el"):
             Recasing(case, {}, "", True, "en", lang).target(text.lower(), ["dog", "a"])
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 4
