@@ -12,7 +12,6 @@ from nmt.api.lines import line_of, pairs_of, phrases_of
 from nmt.api.session import Folder, session
 from nmt.config import TrainConfig, TranslateConfig
 from nmt.decoding.loading import LoadedModels
-from nmt.decoding.markup import can_align, translated_without_tags
 from nmt.decoding.terminology import load_terminology
 from nmt.decoding.translation import log_numbers, log_problems
 from nmt.documents.files import file_of
@@ -372,16 +371,14 @@ class Model:
         terms = None if terminology is None else load_terminology(terminology).targets
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="lines", description="Translating") as bar:
-
-                def translate(texts: Sequence[str], alignments: bool) -> list[Translation]:
-                    return translator.translate(
-                        texts, bar.update, constraints=phrases, terminology=terms, alignments=alignments
-                    )
-
-                if markup and not translator.has_placeholders:
-                    translations = translated_without_tags(translate, texts, aligned=can_align(translator))
-                else:
-                    translations = translate(texts, alignments)
+                translations = translator.translate(
+                    texts,
+                    bar.update,
+                    constraints=phrases,
+                    terminology=terms,
+                    alignments=alignments,
+                    markup=markup,
+                )
         for number, translation in enumerate(translations, 1):
             log_problems(translation, number)
         wrong = [number for number, translation in enumerate(translations, 1) if translation.numbers]

@@ -52,7 +52,6 @@ from nmt.cli.input_files import head_of_input, open_rows, whole_input
 from nmt.cli.prompt import Settings, converse
 from nmt.config import TranslateConfig, folders
 from nmt.data.corpora.opening import COMPRESSED
-from nmt.decoding.markup import can_align, translated_without_tags
 from nmt.decoding.terminology import Terms, configured_terms
 from nmt.decoding.translation import log_numbers, log_problems, pharaoh, problems
 from nmt.documents.files import DocumentFormat, format_of
@@ -171,22 +170,16 @@ def translation_of_requests(
     def translate_all(requests: Sequence[Request]) -> list[Translation]:
         prefixes = [request.prefix for request in requests]
         phrases = [request.constraints for request in requests]
-
-        def translate_lines(lines: Sequence[str], alignments: bool) -> list[Translation]:
-            return translator.translate(
-                lines,
-                prefixes=prefixes if any(prefixes) else None,
-                terms=phrases if any(phrases) else None,
-                terminology=terms,
-                alignments=alignments,
-                attention=attention,
-                scores=scores,
-            )
-
-        texts = [request.text for request in requests]
-        if markup and not translator.has_placeholders:
-            return translated_without_tags(translate_lines, texts, aligned=can_align(translator))
-        translations = translate_lines(texts, alignments)
+        translations = translator.translate(
+            [request.text for request in requests],
+            prefixes=prefixes if any(prefixes) else None,
+            terms=phrases if any(phrases) else None,
+            terminology=terms,
+            alignments=alignments,
+            attention=attention,
+            scores=scores,
+            markup=markup,
+        )
         if not any(request.tags for request in requests):
             return translations
         known = translator.tokenizer.source_symbols

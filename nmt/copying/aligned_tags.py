@@ -7,6 +7,7 @@ linked to the words that it encloses in the source. Pairs stay inside each other
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -50,6 +51,21 @@ def removed_tags(line: str, pattern: re.Pattern[str] = TAG) -> tuple[str, list[E
     bare += line[place:]
     spans = [word.span() for word in _WORD.finditer(bare)]
     return bare, _nested(matches, spans)
+
+
+def word_numbers(line: str, pattern: re.Pattern[str]) -> list[int]:
+    """Returns the number that each word of a line without its tags has in the line with them."""
+    starts = [word.start() for word in _WORD.finditer(line)]
+    numbers: list[int] = []
+    place, continues = 0, False
+    for begin, end in [*(match.span() for match in pattern.finditer(line)), (len(line), len(line))]:
+        part = line[place:begin]
+        for word in _WORD.finditer(part):
+            if word.start() or not continues:
+                numbers.append(bisect(starts, place + word.start()) - 1)
+        continues = not part[-1:].isspace() if part else continues
+        place = end
+    return numbers
 
 
 def _nested(

@@ -56,8 +56,10 @@ _FORMAT = (
 )
 TAG = re.compile(_TAG)
 """XML and HTML tags, and comments."""
+VARIABLE = re.compile(f"{_VARIABLE}|{_FORMAT}")
+"""Variables such as `{name}` and `%d`."""
 MARKUP = re.compile("|".join((_TAG, _VARIABLE, _FORMAT)))
-"""Tags, and variables such as `{name}` and `%d`."""
+"""Tags and variables."""
 STRING = re.compile("|".join((_URL, _EMAIL, _TAG, _VARIABLE, _FORMAT, _OWN)))
 """The strings that are replaced. A URL may have punctuation at its end that `find` does not include."""
 _NUMBER = re.compile(r"(?<!\d)\d++(?:[.,:/'’٫٬\u00a0\u202f\u2013-]\d++)*+")

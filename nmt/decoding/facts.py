@@ -24,6 +24,8 @@ class TextFacts:
         case: the shares of the source lines in each case; None: unknown, or there are no letters with a case.
         number_words: of the sources with digits, the share whose target has a number of two digits in words;
             None: unknown.
+        tags: the share of the source lines with XML or HTML tags; None: unknown.
+        variables: the share of the source lines with variables such as `{name}`; None: unknown.
         targets: the target language of each tag, if there are several.
     """
 
@@ -33,6 +35,8 @@ class TextFacts:
     characters: int | None = None
     case: CaseFacts | None = None
     number_words: float | None = None
+    tags: float | None = None
+    variables: float | None = None
     targets: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -46,6 +50,8 @@ class TextFacts:
             characters=None if (length := _number(facts.get("characters"))) is None else int(length),
             case=_case(facts.get("case")),
             number_words=_number(facts.get("number_words")),
+            tags=_number(facts.get("tags")),
+            variables=_number(facts.get("variables")),
             targets=data.tag_langs(),
         )
 

@@ -22,6 +22,7 @@ from nmt.decoding.casing import Recaser
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.joining import joined_lines
 from nmt.decoding.line import Line
+from nmt.decoding.markup import TagPlacer
 from nmt.decoding.parts import Parts, Splitter, advance_of_parts, of_first_parts, phrases_of_parts
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence, placeholders_of
 from nmt.decoding.translation import BLANK, ScoredText, Translation
@@ -58,6 +59,7 @@ class Translator:
         assert (self.config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
         self._utility, self._facts = utility, facts
         self._placeholders = placeholders_of(tokenizer, self.config)
+        self._tag_placer = TagPlacer(facts, searcher, tokenizer)
         self._comparison = None
         if self.config.numbers is not Numbers.ignore:
             self._comparison = facts.comparison if facts else lambda tag: NumberComparison()
@@ -66,11 +68,6 @@ class Translator:
             self._recaser = Recaser(facts, self.config.case, tokenizer)
             option, tags = self.config.split_sentences, tuple(tokenizer.source_symbols)
             self._splitter = Splitter(facts, option, tags, self._num_tokens, searcher.max_source_tokens)
-
-    @property
-    def has_placeholders(self) -> bool:
-        """Whether the model copies URLs, tags and variables by placeholders."""
-        return self._placeholders.enabled
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
@@ -98,6 +95,7 @@ class Translator:
         attention: bool = False,
         alignments: bool = False,
         scores: bool = True,
+        markup: bool = False,
     ) -> list[Translation]:
         """Translates lines of any content.
 
@@ -127,6 +125,8 @@ class Translator:
             attention: whether to return the attention of every hypothesis, and the pieces that it joins.
             alignments: whether to align the words of every hypothesis. It excludes `attention`.
             scores: whether the scores are used. If not, a search that is faster without them may return 0.
+            markup: whether tags and variables are markup, so that the translation has them at their places
+                whatever the model knows.
 
         Returns:
             A translation for each line, in order.
@@ -137,26 +137,35 @@ class Translator:
                 or a batch does not fit into the memory of the device.
         """
         self._require_pieces(constraints or ())
-        divided = self.divide(lines, prefixes)
-        texts = [text for parts in divided for text in parts.texts]
-        beginnings = of_first_parts(prefixes, divided, "")
 
-        def with_terms(numbers: Sequence[int], terms: Sequence[Sequence[str]]) -> list[Translation]:
-            some, begun = [texts[n] for n in numbers], beginnings and [beginnings[n] for n in numbers]
-            return self.translate_parts(some, prefixes=begun, terms=terms, terminology=terminology)
+        def translated(lines: Sequence[str], attention: bool, alignments: bool) -> list[Translation]:
+            divided = self.divide(lines, prefixes)
+            texts = [text for parts in divided for text in parts.texts]
+            beginnings = of_first_parts(prefixes, divided, "")
 
-        translations = self.translate_parts(
-            texts,
-            advance_of_parts(advance, divided),
-            prefixes=beginnings,
-            constraints=phrases_of_parts(constraints, divided, with_terms),
-            terms=phrases_of_parts(terms, divided, with_terms),
-            terminology=terminology,
-            attention=attention,
-            alignments=alignments,
-            scores=scores,
+            def with_terms(numbers: Sequence[int], terms: Sequence[Sequence[str]]) -> list[Translation]:
+                some, begun = [texts[n] for n in numbers], beginnings and [beginnings[n] for n in numbers]
+                return self._translate_texts(some, prefixes=begun, terms=terms, terminology=terminology)
+
+            translations = self._translate_texts(
+                texts,
+                advance_of_parts(advance, divided),
+                prefixes=beginnings,
+                constraints=phrases_of_parts(constraints, divided, with_terms),
+                terms=phrases_of_parts(terms, divided, with_terms),
+                terminology=terminology,
+                attention=attention,
+                alignments=alignments,
+                scores=scores,
+            )
+            return self.join(divided, translations)
+
+        nothing: list[Sequence[str]] = [()] * len(lines)
+        columns = prefixes or [""] * len(lines), constraints or nothing, terms or nothing
+        given = [[prefix, *some, *more] for prefix, some, more in zip(*columns, strict=True)]
+        return self._tag_placer.translate(
+            translated, lines, given, markup=markup, attention=attention, alignments=alignments
         )
-        return self.join(divided, translations)
 
     def divide(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[Parts]:
         """Divides lines into the parts that are translated one by one; `prefixes` as for `translate`."""
@@ -177,6 +186,25 @@ class Translator:
     def translate_parts(
         self,
         texts: Sequence[str],
+        *,
+        terminology: Terms | None = None,
+        attention: bool = False,
+        markup: bool = False,
+    ) -> list[Translation]:
+        """Translates each text as a whole; the arguments and errors as for `translate`."""
+
+        def translated(texts: Sequence[str], attention: bool, alignments: bool) -> list[Translation]:
+            return self._translate_texts(
+                texts, terminology=terminology, attention=attention, alignments=alignments
+            )
+
+        return self._tag_placer.translate(
+            translated, texts, [()] * len(texts), markup=markup, attention=attention, alignments=False
+        )
+
+    def _translate_texts(
+        self,
+        texts: Sequence[str],
         advance: Callable[[int], object] = lambda num_texts: None,
         *,
         prefixes: Sequence[str] | None = None,
@@ -187,7 +215,6 @@ class Translator:
         alignments: bool = False,
         scores: bool = True,
     ) -> list[Translation]:
-        """Translates each text as a whole; the arguments and errors as for `translate`."""
         assert not (attention and alignments)
         request = SearchRequest(attention, alignments, scores)
         has_phrases = any(phrases is not None for phrases in (constraints, terms, terminology))

@@ -23,7 +23,6 @@ import torch
 from nmt.config import DecodingConfig, ServeConfig, folders
 from nmt.copying.strings import TAG
 from nmt.decoding.attention_page import MOST_BYTES, attention_page
-from nmt.decoding.markup import can, can_align, translated_without_tags
 from nmt.decoding.pairs import PairAttention, PairReader
 from nmt.decoding.searcher import SearchRequest
 from nmt.decoding.terminology import Terminology, load_terminology
@@ -106,8 +105,7 @@ class ServedModel:
         self.has_attention = translator.searcher.has_attention
         self.has_pages = isinstance(translator.searcher, TorchSearcher) and self.has_attention
         self._default, self._terminology = translator, terminology
-        self.has_terms = can(translator, SearchRequest(), constraints=True)
-        self._aligns = can_align(translator)
+        self.has_terms = _can_have_terms(translator)
         self._translator = lru_cache(maxsize=32)(
             lambda options: translator.with_options(decoding_of(translator.config, options))
         )
@@ -241,15 +239,9 @@ class ServedModel:
         translator = self._translator(replace(options, markup=False, terms=()))
         terminology = self._required(options)
         terms = None if terminology is None else terminology.targets
-        if not options.markup or translator.has_placeholders:
-            return translator.translate_parts(lines, attention=options.attention, terminology=terms)
-
-        def translate(bare: Sequence[str], alignments: bool) -> Sequence[Translation]:
-            return translator.translate_parts(
-                bare, attention=options.attention, alignments=alignments, terminology=terms
-            )
-
-        return translated_without_tags(translate, lines, aligned=self._aligns and not options.attention)
+        return translator.translate_parts(
+            lines, attention=options.attention, terminology=terms, markup=options.markup
+        )
 
     def _set_up(self) -> Callable[[_Job], Sequence[Any]]:
         """Runs in a worker process."""
@@ -259,6 +251,14 @@ class ServedModel:
 
 
 _FIRST: _Job = (["a"], SearchOptions())  # the first call takes longer than later ones
+
+
+def _can_have_terms(translator: Translator) -> bool:
+    try:
+        translator.searcher.prepare(SearchRequest(), constraints=True)
+    except UserError:
+        return False
+    return True
 
 
 def decoding_of(config: DecodingConfig, options: SearchOptions) -> DecodingConfig:

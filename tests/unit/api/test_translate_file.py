@@ -14,20 +14,11 @@ from nmt.errors import UserError
 
 
 class Capitals:
-    """A model without placeholders and alignments: `searcher` refuses them."""
-
-    has_placeholders = False
-
-    class searcher:
-        @staticmethod
-        def prepare(*_: Any, **__: Any) -> None:
-            raise UserError("no alignments")
-
     def translate(
-        self, lines: Sequence[str], advance: Callable[[int], object], *, alignments: bool, **_: Any
+        self, lines: Sequence[str], advance: Callable[[int], object], *, markup: bool, **_: Any
     ) -> list[Translation]:
-        assert not alignments and not any("<" in line or "%" in line for line in lines)
-        return [Translation((ScoredText(line.upper(), -0.5),)) for line in lines]
+        assert markup == any("%d" in line for line in lines)
+        return [Translation((ScoredText(line.upper().replace("%D", "%d"), -0.5),)) for line in lines]
 
 
 @pytest.fixture

@@ -59,7 +59,6 @@ class Shouter:
 
     searcher = SimpleNamespace(sentences_per_batch=128)
     languages = ("en", "de")
-    has_placeholders = True
 
     def __init__(self, config: DecodingConfig | None = None) -> None:
         self.config = config or DecodingConfig()
@@ -77,6 +76,7 @@ class Shouter:
         alignments: bool = False,
         attention: bool = False,
         scores: bool = True,
+        markup: bool = False,
     ) -> list[Shout]:
         if "wait" in lines:
             print("working", file=sys.stderr, flush=True)

@@ -393,7 +393,6 @@ def test_alignments_are_of_the_words_without_the_tag() -> None:
 @pytest.mark.parametrize(("tag", "problem"), [("<2de>", []), ("<2dx>", ["<2dx>"])])
 def test_a_tag_that_the_model_lacks_is_a_problem(tag: str, problem: list[str]) -> None:
     model: Any = SimpleNamespace(
-        has_placeholders=True,
         tokenizer=SimpleNamespace(source_symbols={"<2de>": 4}),
         translate=lambda lines, **_: [Translation((ScoredText(line.upper(), -1.0),)) for line in lines],
     )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.copying.aligned_tags import proportional_links, removed_tags, with_tags
-from nmt.copying.strings import MARKUP
+from nmt.copying.aligned_tags import proportional_links, removed_tags, with_tags, word_numbers
+from nmt.copying.strings import MARKUP, TAG
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,17 @@ def test_every_tag_is_there_once(parts: list[str], links: list[tuple[int, int]])
     placed = with_tags("A B C D", elements, {target: (source, target) for source, target in links}.values())
     assert sorted(re.findall("<[^>]*>", placed)) == sorted(part for part in parts if "<" in part)
     assert re.sub("<[^>]*>", "", placed).split() == ["A", "B", "C", "D"]
+
+
+@given(st.lists(st.sampled_from(["<b>", "</b>", '<x y="a b">', "a", "a", " ", "  "]), max_size=14))
+def test_the_number_of_a_word_is_that_of_its_first_letter(parts: list[str]) -> None:
+    line = "".join(chr(0xAC00 + place) if part == "a" else part for place, part in enumerate(parts))
+    words = line.split()
+    expected = [
+        next(number for number, other in enumerate(words) if word[0] in other)
+        for word in removed_tags(line)[0].split()
+    ]
+    assert word_numbers(line, TAG) == expected
 
 
 def test_links_without_attention_are_in_order() -> None:

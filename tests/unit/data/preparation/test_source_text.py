@@ -25,6 +25,12 @@ def test_sentences_and_lengths() -> None:
     assert (rare["several_sentences"], rare["characters"]) == (0.0, 5)
 
 
+def test_tags_and_variables() -> None:
+    lines = ["a <b>b</b>", "<br/>", "{name}", "%d files < 3", "a {b} <c>", "<", "50 % of it", "x"]
+    facts = facts_of([(line, "en") for line in lines])
+    assert (facts["tags"], facts["variables"]) == (0.375, 0.375)
+
+
 def test_numbers_in_words() -> None:
     pairs = [
         ("I am 15", "ich bin fünfzehn"),
