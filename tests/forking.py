@@ -97,13 +97,18 @@ def _end(process: subprocess.Popen[bytes], path: str) -> None:
 
 def import_all() -> None:
     """Imports the modules that the commands import, so that forks have them; starts no thread."""
-    for module in ("sacrebleu", "tensorboard.compat", "torch.utils.tensorboard"):
+    for module in (
+        *("numpy.ma", "numpy.random", "langcodes", "sacrebleu.significance"),
+        *("tensorboard.compat", "torch.utils.tensorboard", "tensorboard.plugins.hparams.api_pb2"),
+        "torch.fx.experimental.symbolic_shapes",  # of the first backward pass; with SymPy a third of a second
+    ):
         import_module(module)
     for module in MODULES.values():
         import_module(f"nmt.cli.{module}")
-    for name in ("nmt.training.run", "nmt.training.finish", "nmt.decoding.translator", "nmt.bundle"):
+    for name in ("nmt.training.run", "nmt.training.finish", "nmt.decoding.translator", "nmt.interop.tasks"):
         import_module(name)
     _compose_once()
+    _read_templates()
     import torch
 
     from nmt.config import Precision
@@ -128,6 +133,16 @@ def _compose_once() -> None:
     compose_jobs(TrainConfig, "train", Arguments(overrides))
     compose_jobs(TranslateConfig, "translate", Arguments(("model_dir=x", "decoding.beam_size=2")))
     compose_jobs(EvalConfig, "eval", Arguments(("hypotheses=x",)))
+
+
+def _read_templates() -> None:
+    """Compiles the templates of reports."""
+    from nmt.data.preparation import report_page
+    from nmt.reports import page
+
+    for environment in (page._environment(), report_page._environment()):
+        for name in environment.list_templates(extensions=["html"]):
+            environment.get_template(name)
 
 
 def run_command(name: str, *arguments: str) -> int:

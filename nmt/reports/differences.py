@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 
 LONGEST = 20_000
 """Words of a line; the differences of longer lines are not computed."""
@@ -88,11 +86,7 @@ def _characters(text: str) -> Iterator[str]:
 
 
 def _peeled(text: str) -> list[str]:
-    core = text.strip(_punctuation())
+    punctuation = "".join(one for one in {*text} if unicodedata.category(one)[0] in "PS")
+    core = text.strip(punctuation)
     before, _, after = text.partition(core) if core else (text, "", "")
     return [part for part in (before, core, after) if part]
-
-
-@cache
-def _punctuation() -> str:
-    return "".join(one for one in map(chr, range(sys.maxunicode)) if unicodedata.category(one)[0] in "PS")
