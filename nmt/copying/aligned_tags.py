@@ -7,6 +7,7 @@ linked to the words that it encloses in the source. Pairs stay inside each other
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,13 @@ from dataclasses import dataclass, field
 from nmt.copying.strings import TAG
 
 _WORD = re.compile(r"\S+")
+_PAIRS = "() [] {} «» ‹› “” „“ ‘’ ‚‘ 「」 『』 （） 【】 《》 \"\" ''"
+_OTHERS: dict[str, str] = {}
+"""The other characters of the pairs of a bracket or a quotation mark."""
+_OF_WORDS = "%‰&*/@#\\_-§"
+for _pair in map(tuple, _PAIRS.split()):
+    for _one, _other in (_pair, _pair[::-1]):
+        _OTHERS[_one] = _OTHERS.get(_one, "") + _other
 
 
 @dataclass
@@ -25,6 +33,7 @@ class Element:
         closing: the closing tag; empty for a single tag.
         words: the numbers of the source words inside it; empty for a single tag: those from the word behind.
         is_apart: whether a space is before and behind a single tag.
+        marks: whether the text inside it begins and ends with punctuation.
         inner: the tags inside it.
     """
 
@@ -32,6 +41,7 @@ class Element:
     closing: str
     words: range
     is_apart: tuple[bool, bool] = (False, False)
+    marks: tuple[bool, bool] = (False, False)
     inner: list[Element] = field(default_factory=list)
 
 
@@ -49,8 +59,7 @@ def removed_tags(line: str, pattern: re.Pattern[str] = TAG) -> tuple[str, list[E
         if bare[-1:].isspace() and after:
             place += 1  # one of two spaces
     bare += line[place:]
-    spans = [word.span() for word in _WORD.finditer(bare)]
-    return bare, _nested(matches, spans)
+    return bare, _nested(matches, bare)
 
 
 def word_numbers(line: str, pattern: re.Pattern[str]) -> list[int]:
@@ -68,30 +77,31 @@ def word_numbers(line: str, pattern: re.Pattern[str]) -> list[int]:
     return numbers
 
 
-def _nested(
-    tags: Sequence[tuple[str, int, tuple[bool, bool]]], words: Sequence[tuple[int, int]]
-) -> list[Element]:
+def _nested(tags: Sequence[tuple[str, int, tuple[bool, bool]]], bare: str) -> list[Element]:
+    words = [word.span() for word in _WORD.finditer(bare)]
     top: list[Element] = []
-    opened: list[tuple[str, Element]] = []
+    opened: list[tuple[str, Element, int]] = []
     for tag, place, apart in tags:
         behind = sum(end <= place for _, end in words)  # number of the first word that ends behind the tag
         name = re.split(r"[\s/>]", tag.lstrip("</"), maxsplit=1)[0].casefold()
         siblings = opened[-1][1].inner if opened else top
-        if tag.startswith("</") and any(name == other for other, _ in opened):
+        if tag.startswith("</") and any(name == other for other, *_ in opened):
             while opened[-1][0] != name:  # not closed: single tags, whose content is next to them
                 element = opened.pop()[1]
                 parent = opened[-1][1].inner if opened else top
                 parent += element.inner
                 element.inner = []
-            element = opened.pop()[1]
+            _, element, start = opened.pop()
+            inside = bare[start:place].strip()
+            element.marks = _is_mark(inside[:1]), _is_mark(inside[-1:])
             stop = sum(begin < place for begin, _ in words)
             element.closing, element.words = tag, range(element.words.start, max(stop, element.words.start))
             continue
         element = Element(tag, "", range(behind, behind), apart)
         siblings.append(element)
         if not tag.startswith("</") and not tag.endswith("/>"):
-            opened.append((name, element))
-    for number, (_, element) in reversed([*enumerate(opened)]):
+            opened.append((name, element, place))
+    for number, (_, element, _) in reversed([*enumerate(opened)]):
         parent = opened[number - 1][1].inner if number else top
         parent += element.inner
         element.inner = []
@@ -116,8 +126,8 @@ def with_tags(text: str, elements: Sequence[Element], links: Sequence[tuple[int,
     def insert(place: int, string: str) -> None:
         inserted[place] = inserted.get(place, "") + string
 
-    def place_all(siblings: Sequence[Element], low: int, high: int, limit: int) -> None:
-        runs = [_run(element, sources, low, high) for element in siblings]
+    def place_all(siblings: Sequence[Element], low: int, high: int, first: int, limit: int) -> None:
+        runs = _runs(siblings, sources, low, high)
         cursor = low
         for number in sorted(range(len(runs)), key=lambda number: runs[number]):
             element, (begin, end) = siblings[number], runs[number]
@@ -126,16 +136,20 @@ def with_tags(text: str, elements: Sequence[Element], links: Sequence[tuple[int,
             if element.closing:
                 start = spans[begin][0] if begin < high else limit
                 stop = spans[end - 1][1] if end > begin else start
+                start, stop = _without_marks(text, start, stop, element.marks)
+                start = min(max(start, first), limit)
+                stop = max(min(stop, limit), start)
                 insert(start, element.opening)
-                place_all(element.inner, begin, end, stop)
+                place_all(element.inner, begin, end, start, stop)
                 insert(stop, element.closing)
             else:
                 at_end = begin == high
                 before, after = element.is_apart
                 string = (" " if at_end and before and text else "") + element.opening
-                insert(limit if at_end else spans[begin][0], string + " " * (after and not at_end))
+                place = limit if at_end else min(max(spans[begin][0], first), limit)
+                insert(place, string + " " * (after and not at_end))
 
-    place_all(elements, 0, len(spans), len(text))
+    place_all(elements, 0, len(spans), 0, len(text))
     parts, place = [], 0
     for at in sorted(inserted):
         parts += [text[place:at], inserted[at]]
@@ -143,11 +157,56 @@ def with_tags(text: str, elements: Sequence[Element], links: Sequence[tuple[int,
     return "".join([*parts, text[place:]])
 
 
+def _without_marks(text: str, start: int, stop: int, marks: tuple[bool, bool]) -> tuple[int, int]:
+    """Returns the place of a part of a text without the punctuation at its ends, at those without `marks`.
+
+    A bracket or a quotation mark inside the part has its other one there, as in `Datei(en)`.
+    """
+    begins, ends = marks
+
+    def is_outer(place: int) -> bool:
+        rest = text[start:place] + text[place + 1 : stop]
+        return _is_mark(text[place]) and not any(other in rest for other in _OTHERS.get(text[place], ""))
+
+    while stop - start > 1:
+        if not begins and not ends and text[stop - 1] in _OTHERS.get(text[start], "") and stop - start > 2:
+            start, stop = start + 1, stop - 1
+        elif not ends and is_outer(stop - 1):
+            stop -= 1
+        elif not begins and is_outer(start):
+            start += 1
+        else:
+            break
+    return start, stop
+
+
+def _is_mark(character: str) -> bool:
+    """Returns whether a character is punctuation that is not part of the word next to it."""
+    return unicodedata.category(character or "a").startswith("P") and character not in _OF_WORDS
+
+
+def _runs(
+    elements: Sequence[Element], sources: Sequence[int | None], low: int, high: int
+) -> list[tuple[int, int]]:
+    """Returns the target words of each tag, see `_run`.
+
+    A pair without a linked word, though it encloses words, gets the word before which it would be, unless
+    this belongs to another tag: English `is running` is German `rennt`, linked to `running` alone.
+    """
+    runs = [_run(element, sources, low, high) for element in elements]
+    taken = {word for run in runs for word in range(*run)}
+    for number, (element, (begin, end)) in enumerate(zip(elements, runs, strict=True)):
+        if begin == end < high and element.closing and element.words and begin not in taken:
+            taken.add(begin)
+            runs[number] = begin, begin + 1
+    return runs
+
+
 def _run(element: Element, sources: Sequence[int | None], low: int, high: int) -> tuple[int, int]:
     """Returns the target words of a tag: the longest run from `low` to `high` that is linked to its words.
 
     Words without a link inside the run belong to it. Without any link, the run is empty, and before the
-    first word that is linked to the next source word, or else to a later one.
+    word that is linked to the next source word, or to the next one that has a link.
     """
     best = (high, high)
     start: int | None = None
@@ -163,8 +222,10 @@ def _run(element: Element, sources: Sequence[int | None], low: int, high: int) -
             best = (start, place + 1)
     if best == (high, high):
         start = element.words.start
-        later = [p for p in range(low, high) if (source := sources[p]) is not None and source >= start]
-        place = next((p for p in later if sources[p] == start), later[0] if later else high)
+        later = [
+            (source, p) for p in range(low, high) if (source := sources[p]) is not None and source >= start
+        ]
+        _, place = min(later, default=(0, high))
         return place, place
     return best
 

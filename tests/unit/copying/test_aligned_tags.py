@@ -46,6 +46,20 @@ def test_a_line_without_its_tags(line: str, bare: str) -> None:
         ("a <b></b> c", "A C", [(0, 0), (1, 1)], "A <b></b>C"),
         ("a <b>c <i></i></b> d", "A C D", [(0, 0), (1, 1), (2, 2)], "A <b>C<i></i></b> D"),
         ("a </b> c <i>d", "A C D", [(0, 0), (1, 1), (2, 2)], "A </b> C <i>D"),
+        # A word whose counterpart is part of another word
+        ("A dog <b>is</b> running.", "Ein Hund rennt.", [(0, 0), (1, 1), (3, 2)], "Ein Hund <b>rennt</b>."),
+        ("<b>the</b> <i>dog</i> runs", "Hund rennt", [(1, 0), (2, 1)], "<b></b><i>Hund</i> rennt"),
+        ("<b>a</b> b c d", "D C B", [(3, 0), (2, 1), (1, 2)], "D C <b>B</b>"),
+        # Punctuation is inside as in the source
+        ("Press <b>Save</b>.", "Taste Speichern.", [(0, 0), (1, 1)], "Taste <b>Speichern</b>."),
+        ("<b>Press.</b> Go", "Drücken. Los", [(0, 0), (1, 1)], "<b>Drücken.</b> Los"),
+        ("The <b>end</b> now", 'Das „Ende“ "jetzt"', [(0, 0), (1, 1), (2, 2)], 'Das „<b>Ende</b>“ "jetzt"'),
+        ('A <b>"b"</b> (<i>c</i>)', "A „B“ (C)", [(0, 0), (1, 1), (2, 2)], "A <b>„B“</b> (<i>C</i>)"),
+        ("a <b>file</b> b", "A Datei(en) B", [(0, 0), (1, 1), (2, 2)], "A <b>Datei(en)</b> B"),
+        ("<b>5 percent</b> of it", "5% davon", [(0, 0), (2, 1)], "<b>5%</b> davon"),
+        ("a <b><i>x.</i> y</b> z", "A Y X. Z", [(0, 0), (2, 1), (1, 2), (3, 3)], "A <b>Y <i>X</i></b>. Z"),
+        ("<b>...</b> a", "... A", [(0, 0), (1, 1)], "<b>...</b> A"),
+        ("<b>a</b> b", "... B", [(0, 0), (1, 1)], "<b>.</b>.. B"),
         ("<b>a</b>", "", [], "<b></b>"),
         ("<b>a</b> c", "A C", [], "A C<b></b>"),
     ],
@@ -65,6 +79,33 @@ def test_every_tag_is_there_once(parts: list[str], links: list[tuple[int, int]])
     placed = with_tags("A B C D", elements, {target: (source, target) for source, target in links}.values())
     assert sorted(re.findall("<[^>]*>", placed)) == sorted(part for part in parts if "<" in part)
     assert re.sub("<[^>]*>", "", placed).split() == ["A", "B", "C", "D"]
+
+
+NESTED = st.recursive(
+    st.sampled_from(["a", "b c", "(d)", ", ", " ", "e."]),
+    lambda inner: st.tuples(st.sampled_from("uvw"), st.lists(inner, max_size=4)).map(
+        lambda pair: f"<{pair[0]}>{''.join(pair[1])}</{pair[0]}>"
+    ),
+    max_leaves=9,
+)
+
+
+@given(
+    st.lists(NESTED, max_size=5).map("".join),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 6)), max_size=8),
+)
+def test_tags_enclose_each_other_as_in_the_source(line: str, links: list[tuple[int, int]]) -> None:
+    _, elements = removed_tags(line)
+    text = '(A, B.) "C" D... (E'
+    placed = with_tags(text, elements, {target: (source, target) for source, target in links}.values())
+    assert re.sub("<[^>]*>", "", placed) == text
+    opened = []
+    for tag in re.findall("<[^>]*>", placed):
+        if tag.startswith("</"):
+            assert opened.pop() == tag.replace("/", "")
+        else:
+            opened.append(tag)
+    assert sorted(re.findall("<[^>]*>", placed)) == sorted(re.findall("<[^>]*>", line))
 
 
 @given(st.lists(st.sampled_from(["<b>", "</b>", '<x y="a b">', "a", "a", " ", "  "]), max_size=14))
