@@ -25,14 +25,12 @@ from nmt.data.letter_case import (
     outside,
     with_capital,
 )
+from nmt.decoding.facts import FEW, TextFacts
 from nmt.languages import language_of
 
 if TYPE_CHECKING:
     from nmt.data.subwords.tokenizer import Tokenizer
-    from nmt.decoding.facts import TextFacts
 
-FEW = 0.005
-"""With a smaller share of training lines in a case, a model does not know it."""
 _MARGIN = 1.5  # by which the logarithm of the frequency of a form exceeds that of lower case
 _UNKNOWN = 100  # pieces that a byte or an unknown piece counts as
 _PRONOUN = re.compile("i(?:['’]|$)")  # English `I`, which a BPE vocabulary knows less well than `i`

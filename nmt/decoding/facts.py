@@ -10,6 +10,9 @@ from nmt.config import DataConfig
 from nmt.copying.numbers import NumberComparison
 from nmt.data.letter_case import CaseFacts
 
+FEW = 0.005
+"""With a smaller share of training lines of a kind, such as lines in capitals, a model does not know them."""
+
 
 @dataclass(frozen=True)
 class TextFacts:

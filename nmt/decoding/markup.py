@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING
 from nmt.copying.aligned_tags import Element, proportional_links, removed_tags, with_tags, word_numbers
 from nmt.copying.strings import MARKUP, TAG, VARIABLE
 from nmt.data.corpora.sources import without_tag
+from nmt.decoding.facts import FEW, TextFacts
+from nmt.decoding.searcher import Searcher, SearchRequest
 from nmt.errors import UserError
 from nmt.runtime.lazy import cached_property
 
 if TYPE_CHECKING:
     from nmt.copying.translation import Links
     from nmt.data.subwords.tokenizer import Tokenizer
-    from nmt.decoding.facts import TextFacts
-    from nmt.decoding.searcher import Searcher
     from nmt.decoding.translation import ScoredText, Translation
-
-FEW = 0.005
-"""With a smaller share of training lines with tags, or with variables, a model does not know them."""
 
 
 class TagPlacer:
@@ -97,8 +94,6 @@ class TagPlacer:
     @cached_property
     def _can_align(self) -> bool:
         """Whether translations can have alignments; without them, a tag is at the same share of its line."""
-        from nmt.decoding.searcher import SearchRequest  # imports torch, for which --help does not wait
-
         try:
             self._searcher.prepare(SearchRequest(alignments=True), constraints=False)
         except UserError:

@@ -115,7 +115,9 @@ def test_a_share_of_the_sources_is_changed_if_they_are_not_few(
 @pytest.mark.parametrize(
     ("pairs", "words", "joint", "share", "smoothing"),
     [
-        (10_000, [], True, 0.5, 0.3),
+        (5_000, [], True, 0.5, 0.3),
+        (5_001, [], True, 0.0, 0.3),
+        (10_000, [], True, 0.0, 0.3),
         (10_001, [], True, 0.0, 0.1),
         (4_999, [], False, 0.0, 0.3),
         (4_999, ["data.reversed=0.2"], True, 0.0, 0.3),
