@@ -165,8 +165,8 @@ def _without_marks(text: str, start: int, stop: int, marks: tuple[bool, bool]) -
     begins, ends = marks
 
     def is_outer(place: int) -> bool:
-        rest = text[start:place] + text[place + 1 : stop]
-        return _is_mark(text[place]) and not any(other in rest for other in _OTHERS.get(text[place], ""))
+        others, rest = _OTHERS.get(text[place], ""), (start + (place == start), stop - (place != start))
+        return _is_mark(text[place]) and all(text.find(other, *rest) < 0 for other in others)
 
     while stop - start > 1:
         if not begins and not ends and text[stop - 1] in _OTHERS.get(text[start], "") and stop - start > 2:

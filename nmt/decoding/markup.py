@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from nmt.copying.aligned_tags import Element, proportional_links, removed_tags, with_tags, word_numbers
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from nmt.copying.translation import Links
     from nmt.data.subwords.tokenizer import Tokenizer
     from nmt.decoding.translation import ScoredText, Translation
+
+_MOST_TAGS = 250
+"""Tags of a line. A line with more remains as it is: the time grows with their product with the words."""
 
 
 class TagPlacer:
@@ -86,6 +90,8 @@ class TagPlacer:
         """Returns a line without its tags, which match the pattern; as it is if a given text has some."""
         rest = without_tag(line, self._symbols)
         if pattern.search(rest) is None or any(map(pattern.search, given)):
+            return _Bare(line, line)
+        if sum(1 for _ in islice(pattern.finditer(rest), _MOST_TAGS + 1)) > _MOST_TAGS:
             return _Bare(line, line)
         text, elements = removed_tags(rest, pattern)
         symbol = line.removesuffix(rest)

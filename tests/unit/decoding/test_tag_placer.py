@@ -116,6 +116,14 @@ def test_a_line_whose_translation_is_given_tags_remains() -> None:
     assert model.calls[0][0] == [LINE, BARE, LINE]
 
 
+def test_a_line_with_very_many_tags_remains() -> None:
+    model = Backwards(UNKNOWN)
+    nested = ["<b>" * count + "a" + "</b>" * count for count in (125, 126, 20_000)]
+    found = model.translate(nested)
+    assert model.calls[0][0] == ["a", *nested[1:]]
+    assert found[0].text == "<b>" * 125 + "A" + "</b>" * 125
+
+
 def test_links_are_between_the_words_with_tags() -> None:
     model = Backwards(UNKNOWN)
     line = 'Open <a href="x y">this</a> <br/> file'
