@@ -188,6 +188,7 @@ def respond(line: str, settings: Settings) -> tuple[Settings, str]:
 
     Raises:
         UserError: the command is unknown or has a wrong value. The settings remain.
+        EOFError: the command is `:quit`.
     """
     name, _, value = line.replace("\t", " ").partition(" ")
     command = COMMANDS.get(name.removeprefix(":"))
@@ -266,6 +267,10 @@ def _help(value: str, settings: Settings) -> tuple[Settings, str]:
     return settings, "\n".join(f"{usage:<15} {words}" for usage, words in lines)
 
 
+def _quit(value: str, settings: Settings) -> tuple[Settings, str]:
+    raise EOFError
+
+
 COMMANDS = {
     "nbest": Command(":nbest N", "write the N best translations; raises the beam if it is smaller", _nbest),
     "beam": Command(":beam N", "search with N hypotheses", _beam),
@@ -273,6 +278,7 @@ COMMANDS = {
     "score": Command(":score", "switch the scores on or off", _score),
     "attention": Command(":attention", "switch the table of attention weights on or off", _attention),
     "help": Command(":help", "list the commands", _help),
+    "quit": Command(":quit", "exit, like Ctrl-D", _quit),
 }
 """The commands by name, in the order of `:help`."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -78,11 +78,12 @@ def word_numbers(line: str, pattern: re.Pattern[str]) -> list[int]:
 
 
 def _nested(tags: Sequence[tuple[str, int, tuple[bool, bool]]], bare: str) -> list[Element]:
-    words = [word.span() for word in _WORD.finditer(bare)]
+    starts = [word.start() for word in _WORD.finditer(bare)]
+    ends = [word.end() for word in _WORD.finditer(bare)]
     top: list[Element] = []
     opened: list[tuple[str, Element, int]] = []
     for tag, place, apart in tags:
-        behind = sum(end <= place for _, end in words)  # number of the first word that ends behind the tag
+        behind = bisect(ends, place)  # number of the first word that ends behind the tag
         name = re.split(r"[\s/>]", tag.lstrip("</"), maxsplit=1)[0].casefold()
         siblings = opened[-1][1].inner if opened else top
         if tag.startswith("</") and any(name == other for other, *_ in opened):
@@ -94,7 +95,7 @@ def _nested(tags: Sequence[tuple[str, int, tuple[bool, bool]]], bare: str) -> li
             _, element, start = opened.pop()
             inside = bare[start:place].strip()
             element.marks = _is_mark(inside[:1]), _is_mark(inside[-1:])
-            stop = sum(begin < place for begin, _ in words)
+            stop = bisect_left(starts, place)
             element.closing, element.words = tag, range(element.words.start, max(stop, element.words.start))
             continue
         element = Element(tag, "", range(behind, behind), apart)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from nmt.copying.strings import find, separates_words
 from nmt.languages import language_of
 
-VERSION = 3
+VERSION = 4
 """Part of the fingerprint of facts about training text. Increase it if the same text gives others."""
 Span = tuple[int, int]
 
@@ -52,9 +52,27 @@ _TITLES = frozenset(
 """Abbreviations before a name."""
 _BEFORE_NUMBERS = frozenset(
     "n nr no núm num p pp pag pág s str стр p art арт fig рис abb tab табл гл п ст godz poz ust ch cap kap "
-    "sec vol bd t σελ nº руб коп".split()
+    "sec vol bd t σελ nº руб коп max maks макс máx min мин mín approx aprox прибл env ca avg tel réf ref apt "
+    "pos lvl eq eqs figs chap nos ver vers afb rozdz rys pkt изд разд №".split()
 )
 """Abbreviations before a number."""
+_ORDINAL = re.compile(r"(\w+|\d\. (?:und|oder|bis)) \d{1,2}\.$", re.IGNORECASE)
+_BEFORE_ORDINALS = frozenset(
+    "am im zum zur vom beim ans ins aufs der die das den dem des ein eine einen einem einer eines mein "
+    "meine meinen meinem meiner meines sein seine seinen seinem seiner seines ihr ihre ihren ihrem ihrer "
+    "ihres unser unsere unseren unserem unserer unseres jede jeden jedem jeder jedes diese diesen diesem "
+    "dieser dieses späten frühen".split()
+)
+"""German words before an ordinal, such as `im 16. Jahrhundert`."""
+_BEGINNINGS = frozenset(
+    "der die das den dem wer wen wem ein eine ich du er sie es wir ihr ihre sein seine mein meine man diese "
+    "dieser dieses da dann danach damit dabei daher dazu hier dort und oder aber doch denn wenn falls als "
+    "ob was wie wo warum war waren ist sind hat kann auch nur noch jetzt heute in im am an auf aus bei mit "
+    "nach von vom vor zu zum zur für über unter um seit bis alle viele so nun bitte".split()
+)
+"""German words that begin a sentence and are no nouns."""
+_STRING = re.compile(r"Xx+\b")
+"""What sentencex reads in place of a string that is copied. A variable may be a number."""
 
 
 def sentence_spans(line: str, language: str) -> list[Span]:
@@ -100,7 +118,9 @@ def _spans_between(line: str, begin: int, end: int, language: str) -> list[Span]
 def _without_markup(text: str) -> tuple[str, range | list[int]]:
     """Returns a text as sentencex reads it, and for each of its characters the place in `text`.
 
-    XML tags are left out, or are a blank. Other strings that are copied, such as URLs, consist of letters.
+    XML tags are left out, or are a blank. Other strings that are copied, such as URLs, are a word with a
+    capital, since a sentence may begin with them; so is the target
+    in reStructuredText's `` `text <target>` ``.
     All white space is blanks: sentencex 1.0.32 fails at some longer characters.
     """
     strings = find(text)
@@ -114,8 +134,8 @@ def _without_markup(text: str) -> tuple[str, range | list[int]]:
         parts.append(text[done:begin])
         places += range(done, begin)
         string = text[begin:end]
-        if not _TAG.fullmatch(string):
-            parts.append("x" * len(string))
+        if not _TAG.fullmatch(string) or text[end : end + 1] == "`":
+            parts.append("X".ljust(len(string), "x")[: len(string)])
             places += range(begin, end)
         elif separates_words(string):
             parts.append(" ")
@@ -139,6 +159,7 @@ def _gap(text: str, begin: int, end: int) -> Span:
 def _cuts(text: str, language: str) -> Iterator[Span]:
     """Yields the place after the last character of a sentence and that of the first one of the next."""
     start = place = 0
+    is_german = language_of(language).language == "de"
     is_lower = text.islower()
     if is_lower and _WITH_CAPITALS.intersection(language_of(language).scripts):
         language = "en"  # the rules of other languages, such as German, require a capital
@@ -147,7 +168,8 @@ def _cuts(text: str, language: str) -> Iterator[Span]:
         before, after = text[max(start, place - _LOOK) : place].rstrip(), segment.lstrip()
         if before and after:
             end, begin = max(start, place - _LOOK) + len(before), place + len(segment) - len(after)
-            if not _is_one_sentence(before, after, begin > end, is_lower):
+            is_ordinal = is_german and _is_ordinal(before, after)
+            if not is_ordinal and not _is_one_sentence(before, after, begin > end, is_lower):
                 yield end, begin
                 start = begin
         place += len(segment)
@@ -213,7 +235,16 @@ def _is_one_sentence(before: str, after: str, spaced: bool, is_lower: bool) -> b
     if after.lstrip(_MARKS)[:1].islower() and not is_lower and _has_case(before):
         return True
     word = _LAST_WORD.search(before[:-1])[0].lower()  # type: ignore[index]  # it always matches
-    return last == "." and (word in _TITLES or (first.isdecimal() and word in _BEFORE_NUMBERS))
+    may_be_number = first.isdecimal() or _STRING.match(after) is not None
+    return last == "." and (word in _TITLES or (may_be_number and word in _BEFORE_NUMBERS))
+
+
+def _is_ordinal(before: str, after: str) -> bool:
+    """Returns whether a German text ends with an ordinal before its noun."""
+    match, beginning = _ORDINAL.search(before), re.match(r"\w+", after)
+    if match is None or beginning is None or beginning[0].lower() in _BEGINNINGS:
+        return False
+    return " " in match[1] or match[1].lower() in _BEFORE_ORDINALS
 
 
 def _has_case(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -73,15 +74,15 @@ class TagPlacer:
         linked = translations = translate(texts, False, alignments or self._can_align)
         if attention:
             translations = translate(texts, True, False)
+
+        def placed(one: _Bare, shown: ScoredText, aligned: ScoredText) -> ScoredText:
+            text = one.tagged(aligned)
+            return replace(shown, text=text, alignment=one.links(aligned, text) if alignments else ())
+
         return [
             replace(
                 translation,
-                hypotheses=tuple(
-                    replace(
-                        shown, text=one.tagged(aligned), alignment=one.links(aligned) if alignments else ()
-                    )
-                    for shown, aligned in zip(translation.hypotheses, other.hypotheses, strict=True)
-                ),
+                hypotheses=tuple(map(partial(placed, one), translation.hypotheses, other.hypotheses)),
             )
             for translation, other, one in zip(translations, linked, bare, strict=True)
         ]
@@ -135,14 +136,14 @@ class _Bare:
         ]
         return with_tags(translation.text, self.elements, links)
 
-    def links(self, translation: ScoredText) -> Links:
-        """Returns the links between the words of the line and of the translation with the tags."""
+    def links(self, translation: ScoredText, tagged: str) -> Links:
+        """Returns the links between the words of the line and of `tagged`, the translation with the tags."""
         if self.pattern is None:
             return translation.alignment
         start = self.num_symbols
         rest = self.line.split(None, start)[-1]
         sources = [*range(start), *(start + number for number in word_numbers(rest, self.pattern))]
-        targets = word_numbers(self.tagged(translation), self.pattern)
+        targets = word_numbers(tagged, self.pattern)
         # A translation that has tags itself may have fewer words than its links.
         links = [link for link in translation.alignment if link[1] < len(targets)]
         return tuple((sources[source], targets[target]) for source, target in links)

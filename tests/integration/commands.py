@@ -26,6 +26,7 @@ SMALL = (
     "training.precision=fp32",
     "training.threads=1",
     "decoding.beam_size=2",
+    "decoding.max_length_offset=10",
 )
 """Options of a training of a few seconds: one layer in encoder and decoder, and a few updates."""
 

@@ -150,11 +150,14 @@ def test_help_has_a_line_for_each_command() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_a_conversation(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """A command, a typing mistake, bytes that are not UTF-8, Ctrl-C, a refused search and Ctrl-D."""
+@pytest.mark.parametrize("end", [EOFError, ":quit"])
+def test_a_conversation(
+    end: Any, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A command, a typing mistake, bytes that are not UTF-8, Ctrl-C, a refused search, and the end."""
     typed: Iterator[Any] = iter(
         ["a b", "", ":beam 3", ":beem 3", ":prefix X", ":attention", "::c", "\udcff", KeyboardInterrupt]
-        + ["too long", "d\ne", EOFError]
+        + ["too long", "d\ne", end]
     )
 
     def answer(*prompt: str) -> str:

@@ -18,6 +18,8 @@ SENTENCES = {
         "He said: “I can't go. It's late.”| Then he left.",
         "It costs $3.50 vs. 4.20 euros, e.g. in the U.S.A. today.| Really?!| Yes.",
         "1. Open the box.| 2. Take it out.",
+        "See :term:`byte code <b>` now.| It is `so`.",
+        "It has max. 5 lines, approx. 20 words.| A woman smiles.| {name} runs.| %d files, min. {n}, no. {m}.",
         "J. R. R. Tolkien wrote it.| See p. 5, fig. 2.",
         "it is late.| see you!| bye",
         "Great!| 😀 Thanks. 😀",
@@ -32,6 +34,8 @@ SENTENCES = {
         "„Ich komme nicht. Es ist spät“, sagte er.| Dann ging er.",
         "ein mann rennt.| zwei hunde spielen.",
         "Nr. 5 steht auf S. 12 ff. des Buches.| Siehe Abb. 2.",
+        "Im 18. und 19. Jahrhundert, an seinem 13. Geburtstag.| Wir kommen am 15.| Dann ist er 16.| Gut.",
+        "es war im 16. jahrhundert.| er wohnt in der 6. etage.",
     ],
     "fr": [
         "M. Dupont et Mme. Durand sont arrivés à 15 h.| Ils sont repartis.",
