@@ -70,7 +70,7 @@ _BEGINNINGS = frozenset(
     "ob was wie wo warum war waren ist sind hat kann auch nur noch jetzt heute in im am an auf aus bei mit "
     "nach von vom vor zu zum zur für über unter um seit bis alle viele so nun bitte".split()
 )
-"""German words that begin a sentence and are no nouns."""
+"""German words that begin a sentence and are not nouns."""
 _STRING = re.compile(r"Xx+\b")
 """What sentencex reads in place of a string that is copied. A variable may be a number."""
 
