@@ -52,12 +52,13 @@ class Muon(Adam):
 
     So the root mean square of a step is 0.2 rate. That of Adam is similar, and they share a learning rate.
     The scaling of rows is from NorMuon (Li et al. 2025, algorithm 1). `training.optimizer.weight_decay` is
-    decoupled for matrices.
+    decoupled for all parameters, as in AdamW.
 
     With sharded weights, each process gathers the directions of all matrices.
     """
 
     floats_per_weight: ClassVar[int] = 1
+    _decoupled = True
 
     @dataclass(frozen=True)
     class Options:

@@ -84,7 +84,7 @@ def test_the_other_parameters_are_those_of_adam() -> None:
     model, twin = Tiny(), Tiny()
     optimizer = built(model)
     FlatGradients(twin.parameters(), num_extras=0)
-    adam = build_optimizer(twin, OptimizerConfig(weight_decay=0.1))
+    adam = build_optimizer(twin, OptimizerConfig(name="adamw", weight_decay=0.1))
     for update in range(3):
         fill(model, update)
         fill(twin, update)
