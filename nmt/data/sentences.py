@@ -53,7 +53,7 @@ _TITLES = frozenset(
 _BEFORE_NUMBERS = frozenset(
     "n nr no núm num p pp pag pág s str стр p art арт fig рис abb tab табл гл п ст godz poz ust ch cap kap "
     "sec vol bd t σελ nº руб коп max maks макс máx min мин mín approx aprox прибл env ca avg tel réf ref apt "
-    "pos lvl eq eqs figs chap nos ver vers afb rozdz rys pkt изд разд №".split()
+    "pos lvl eq eqs figs chap nos vers afb rozdz rys pkt изд разд №".split()
 )
 """Abbreviations before a number."""
 _ORDINAL = re.compile(r"(\w+|\d\. (?:und|oder|bis)) \d{1,2}\.$", re.IGNORECASE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -75,14 +74,17 @@ class TagPlacer:
         if attention:
             translations = translate(texts, True, False)
 
-        def placed(one: _Bare, shown: ScoredText, aligned: ScoredText) -> ScoredText:
+        def placed(one: _Bare, pair: tuple[ScoredText, ScoredText]) -> ScoredText:
+            shown, aligned = pair
             text = one.tagged(aligned)
             return replace(shown, text=text, alignment=one.links(aligned, text) if alignments else ())
 
         return [
             replace(
                 translation,
-                hypotheses=tuple(map(partial(placed, one), translation.hypotheses, other.hypotheses)),
+                hypotheses=tuple(
+                    placed(one, pair) for pair in zip(translation.hypotheses, other.hypotheses, strict=True)
+                ),
             )
             for translation, other, one in zip(translations, linked, bare, strict=True)
         ]
