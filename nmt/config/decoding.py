@@ -93,8 +93,8 @@ class DecodingConfig(
     place_tags: bool = True
     """Translate a line without its XML and HTML tags, and then place them, so that they do not change the
     translation. The line takes twice as long. False: tags are copied like URLs by models that were trained
-    with `data.placeholders=true`. Other models place them, and variables, if too few of their training
-    sources have any, which `results.json` says; false: they are ordinary text."""
+    with `data.placeholders=true`. Other models place them, addresses and variables, if too few of their
+    training sources have any, which `results.json` says; false: they are ordinary text."""
     copy_without_letters: bool = True
     """Copy lines without letters, such as numbers, dates and emoji, unchanged. False: the model translates
     them."""

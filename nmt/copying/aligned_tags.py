@@ -12,16 +12,10 @@ from bisect import bisect, bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from nmt.copying.removal import OTHERS, WORD, Placed, Removed, with_inserted
 from nmt.copying.strings import TAG
 
-_WORD = re.compile(r"\S+")
-_PAIRS = "() [] {} «» ‹› “” „“ ‘’ ‚‘ 「」 『』 （） 【】 《》 \"\" ''"
-_OTHERS: dict[str, str] = {}
-"""The other characters of the pairs of a bracket or a quotation mark."""
 _OF_WORDS = "%‰&*/@#\\_-§"
-for _pair in map(tuple, _PAIRS.split()):
-    for _one, _other in (_pair, _pair[::-1]):
-        _OTHERS[_one] = _OTHERS.get(_one, "") + _other
 
 
 @dataclass
@@ -45,41 +39,25 @@ class Element:
     inner: list[Element] = field(default_factory=list)
 
 
-def removed_tags(line: str, pattern: re.Pattern[str] = TAG) -> tuple[str, list[Element]]:
-    """Returns a line without its tags, and the outermost tags of the line; `pattern` matches a tag."""
-    bare, matches = "", []
-    place = 0
+def removed_tags(line: str, pattern: re.Pattern[str] = TAG) -> Removed[Element]:
+    """Returns a line without its tags, which match the pattern, and the outermost of them."""
+    bare, place = "", 0
+    matches, parts = [], [(0, 0)]
     for match in pattern.finditer(line):
-        part = line[place : match.start()]
-        bare += part
+        bare += line[place : match.start()]
         place = match.end()
         before, after = bare[-1:].isspace() or not bare, line[place : place + 1].isspace()
-        is_word = not match[0].startswith("<") and not line[place : place + 1].isalnum()  # a variable
-        matches.append((match[0], len(bare), (before, after or is_word)))
+        matches.append((match[0], len(bare), (before, after)))
         if bare[-1:].isspace() and after:
             place += 1  # one of two spaces
+        parts.append((len(bare), place))
     bare += line[place:]
-    return bare, _nested(matches, bare)
-
-
-def word_numbers(line: str, pattern: re.Pattern[str]) -> list[int]:
-    """Returns the number that each word of a line without its tags has in the line with them."""
-    starts = [word.start() for word in _WORD.finditer(line)]
-    numbers: list[int] = []
-    place, continues = 0, False
-    for begin, end in [*(match.span() for match in pattern.finditer(line)), (len(line), len(line))]:
-        part = line[place:begin]
-        for word in _WORD.finditer(part):
-            if word.start() or not continues:
-                numbers.append(bisect(starts, place + word.start()) - 1)
-        continues = not part[-1:].isspace() if part else continues
-        place = end
-    return numbers
+    return Removed(bare, _nested(matches, bare), parts)
 
 
 def _nested(tags: Sequence[tuple[str, int, tuple[bool, bool]]], bare: str) -> list[Element]:
-    starts = [word.start() for word in _WORD.finditer(bare)]
-    ends = [word.end() for word in _WORD.finditer(bare)]
+    starts = [word.start() for word in WORD.finditer(bare)]
+    ends = [word.end() for word in WORD.finditer(bare)]
     top: list[Element] = []
     opened: list[tuple[str, Element, int]] = []
     for tag, place, apart in tags:
@@ -109,7 +87,7 @@ def _nested(tags: Sequence[tuple[str, int, tuple[bool, bool]]], bare: str) -> li
     return top
 
 
-def with_tags(text: str, elements: Sequence[Element], links: Sequence[tuple[int, int]]) -> str:
+def with_tags(text: str, elements: Sequence[Element], links: Sequence[tuple[int, int]]) -> Placed:
     """Returns a translation with the tags of its source line.
 
     Args:
@@ -117,15 +95,12 @@ def with_tags(text: str, elements: Sequence[Element], links: Sequence[tuple[int,
         elements: the tags, as `removed_tags` returns them.
         links: source word and target word of each link; a target word has at most one.
     """
-    spans = [word.span() for word in _WORD.finditer(text)]
+    spans = [word.span() for word in WORD.finditer(text)]
     sources: list[int | None] = [None] * len(spans)
     for source, target in links:
         if target < len(spans):
             sources[target] = source
-    inserted: dict[int, str] = {}
-
-    def insert(place: int, string: str) -> None:
-        inserted[place] = inserted.get(place, "") + string
+    inserted: list[tuple[int, str]] = []
 
     def place_all(siblings: Sequence[Element], low: int, high: int, first: int, limit: int) -> None:
         runs = _runs(siblings, sources, low, high)
@@ -140,22 +115,18 @@ def with_tags(text: str, elements: Sequence[Element], links: Sequence[tuple[int,
                 start, stop = _without_marks(text, start, stop, element.marks)
                 start = min(max(start, first), limit)
                 stop = max(min(stop, limit), start)
-                insert(start, element.opening)
+                inserted.append((start, element.opening))
                 place_all(element.inner, begin, end, start, stop)
-                insert(stop, element.closing)
+                inserted.append((stop, element.closing))
             else:
                 at_end = begin == high
                 before, after = element.is_apart
                 string = (" " if at_end and before and text else "") + element.opening
                 place = limit if at_end else min(max(spans[begin][0], first), limit)
-                insert(place, string + " " * (after and not at_end))
+                inserted.append((place, string + " " * (after and not at_end)))
 
     place_all(elements, 0, len(spans), 0, len(text))
-    parts, place = [], 0
-    for at in sorted(inserted):
-        parts += [text[place:at], inserted[at]]
-        place = at
-    return "".join([*parts, text[place:]])
+    return with_inserted(text, inserted)
 
 
 def _without_marks(text: str, start: int, stop: int, marks: tuple[bool, bool]) -> tuple[int, int]:
@@ -166,11 +137,11 @@ def _without_marks(text: str, start: int, stop: int, marks: tuple[bool, bool]) -
     begins, ends = marks
 
     def is_outer(place: int) -> bool:
-        others, rest = _OTHERS.get(text[place], ""), (start + (place == start), stop - (place != start))
+        others, rest = OTHERS.get(text[place], ""), (start + (place == start), stop - (place != start))
         return _is_mark(text[place]) and all(text.find(other, *rest) < 0 for other in others)
 
     while stop - start > 1:
-        if not begins and not ends and text[stop - 1] in _OTHERS.get(text[start], "") and stop - start > 2:
+        if not begins and not ends and text[stop - 1] in OTHERS.get(text[start], "") and stop - start > 2:
             start, stop = start + 1, stop - 1
         elif not ends and is_outer(stop - 1):
             stop -= 1
@@ -229,9 +200,3 @@ def _run(element: Element, sources: Sequence[int | None], low: int, high: int) -
         _, place = min(later, default=(0, high))
         return place, place
     return best
-
-
-def proportional_links(source: str, target: str) -> list[tuple[int, int]]:
-    """Returns a link for each target word, to the source word at the same share of the text."""
-    sources, targets = len(source.split()), len(target.split())
-    return [(place * sources // targets, place) for place in range(targets)] if sources else []

@@ -58,10 +58,10 @@ TAG = re.compile(_TAG)
 """XML and HTML tags, and comments."""
 VARIABLE = re.compile(f"{_VARIABLE}|{_FORMAT}")
 """Variables such as `{name}` and `%d`."""
-MARKUP = re.compile("|".join((_TAG, _VARIABLE, _FORMAT)))
-"""Tags and variables."""
+ADDRESS = re.compile(f"{_URL}|{_EMAIL}")
+"""URLs and e-mail addresses. A URL may have punctuation at its end that `spans_of` does not include."""
 STRING = re.compile("|".join((_URL, _EMAIL, _TAG, _VARIABLE, _FORMAT, _OWN)))
-"""The strings that are replaced. A URL may have punctuation at its end that `find` does not include."""
+"""The strings that are replaced. A URL is as in `ADDRESS`."""
 _NUMBER = re.compile(r"(?<!\d)\d++(?:[.,:/'’٫٬\u00a0\u202f\u2013-]\d++)*+")
 UNITS = "[百백千천万萬만亿億억兆조]{1,2}"
 """Matches the units of East Asia after digits, such as `万` of `3万` and `千万` of `2千万`."""
@@ -121,7 +121,7 @@ def find(text: str, tags: Collection[str] = (), *, numbers: bool = False) -> lis
     """
     first = text.split(None, 1)[:1] if tags else []
     begin = text.index(first[0]) + len(first[0]) if first and first[0] in tags else 0
-    spans = _strings(text, begin) if _HINT.search(text) else []
+    spans = spans_of(STRING, text, begin) if _HINT.search(text) else []
     if not numbers:
         return spans
     starts = [start for start, _ in spans]
@@ -144,9 +144,10 @@ def _has_case(character: str) -> bool:
     return character == "_" or character.lower() != character.upper()
 
 
-def _strings(text: str, begin: int) -> list[tuple[int, int]]:
+def spans_of(pattern: re.Pattern[str], text: str, begin: int = 0) -> list[tuple[int, int]]:
+    """Returns the beginning and the end of each string that matches a pattern of this module, in order."""
     spans = []
-    for match in STRING.finditer(text, begin):
+    for match in pattern.finditer(text, begin):
         start, end = match.span()
         if match[0][0] in _STARTS_URL:
             end = start + len(match[0].rstrip(_AFTER_URL))

@@ -29,6 +29,7 @@ class TextFacts:
             None: unknown.
         tags: the share of the source lines with XML or HTML tags; None: unknown.
         variables: the share of the source lines with variables such as `{name}`; None: unknown.
+        addresses: the share of the source lines with URLs or e-mail addresses; None: unknown.
         targets: the target language of each tag, if there are several.
     """
 
@@ -40,6 +41,7 @@ class TextFacts:
     number_words: float | None = None
     tags: float | None = None
     variables: float | None = None
+    addresses: float | None = None
     targets: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -55,6 +57,7 @@ class TextFacts:
             number_words=_number(facts.get("number_words")),
             tags=_number(facts.get("tags")),
             variables=_number(facts.get("variables")),
+            addresses=_number(facts.get("addresses")),
             targets=data.tag_langs(),
         )
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nmt.copying.strings import is_visible
 from nmt.copying.translation import Restored
 from nmt.decoding.searcher import Sentence
 
 if TYPE_CHECKING:
     from nmt.copying.strings import Bare, Masked
+    from nmt.data.subwords.tokenizer import Tokenizer
     from nmt.decoding.alignment import Alignment
     from nmt.decoding.casing import Recasing
     from nmt.decoding.search import Hypothesis
@@ -67,3 +69,13 @@ class Line:
     def literals(self) -> list[str]:
         """The parts of its translation that are given, with placeholders."""
         return [self.prefix, *(masked for _, masked in self.phrases)]
+
+
+def encoded_sources(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Returns the ids of each source, uncut and without EOS; none for one that has nothing to see."""
+    return tokenizer.encode_source([text if is_visible(text) else "" for text in texts])
+
+
+def empty_if_blank(text: str) -> str:
+    """Returns the text; the empty text if it has only white space."""
+    return text if text.strip() else ""

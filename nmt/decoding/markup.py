@@ -1,15 +1,17 @@
-"""Tags for a model that does not know them: it translates lines without them, and word links place them."""
+"""Strings that a model does not know: it translates lines without them, and word links place them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from nmt.copying.aligned_tags import Element, proportional_links, removed_tags, with_tags, word_numbers
-from nmt.copying.strings import MARKUP, TAG, VARIABLE
+from nmt.copying.aligned_strings import removed_strings, with_strings
+from nmt.copying.aligned_tags import removed_tags, with_tags
+from nmt.copying.removal import Placed, Removed, proportional_links, word_number, word_numbers
+from nmt.copying.strings import ADDRESS, TAG, VARIABLE
 from nmt.data.corpora.sources import without_tag
 from nmt.decoding.facts import FEW, TextFacts
 from nmt.decoding.searcher import Searcher, SearchRequest
@@ -21,53 +23,80 @@ if TYPE_CHECKING:
     from nmt.data.subwords.tokenizer import Tokenizer
     from nmt.decoding.translation import ScoredText, Translation
 
-_MOST_TAGS = 250
-"""Tags of a line. A line with more remains as it is: the time grows with their product with the words."""
+_MOST_STRINGS = 250
+"""Strings of a line. A line with more remains as it is: the time grows with their product with the words."""
 
 
-class TagPlacer:
-    """Translates lines without the tags and variables that a model does not know, and places them.
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of strings.
+
+    Attributes:
+        remove: returns a line without the strings that match a pattern.
+        place: returns a translation with them.
+        unknown: matches those that the model does not know; None: it knows them, or may have to.
+        markup: matches those that are removed if tags and variables are markup; None: none.
+    """
+
+    remove: Callable[[str, re.Pattern[str]], Removed[Any]]
+    place: Callable[[str, Sequence[Any], Sequence[tuple[int, int]]], Placed]
+    unknown: re.Pattern[str] | None
+    markup: re.Pattern[str] | None
+
+
+class StringPlacer:
+    """Translates lines without the strings of a kind that a model does not know, and places them.
 
     A model with placeholders knows them all. Without facts about the training text, only `markup` says that
     they are to be removed.
     """
 
-    def __init__(self, facts: TextFacts | None, searcher: Searcher, tokenizer: Tokenizer) -> None:
-        self._searcher, self._symbols = searcher, tokenizer.source_symbols
+    def __init__(self, kind: _Kind, searcher: Searcher, tokenizer: Tokenizer) -> None:
+        self._kind, self._searcher, self._symbols = kind, searcher, tokenizer.source_symbols
         self._has_placeholders = bool(tokenizer.placeholders) and searcher.config.placeholders
-        self._unknown: re.Pattern[str] | None = None
-        if facts is not None and searcher.config.place_tags and not tokenizer.placeholders:
-            shares = {TAG: facts.tags, VARIABLE: facts.variables}
-            unknown = [kind.pattern for kind, share in shares.items() if share is not None and share < FEW]
-            self._unknown = re.compile("|".join(unknown)) if unknown else None
+        self._unknown = kind.unknown if searcher.config.place_tags and not tokenizer.placeholders else None
+
+    @classmethod
+    def of_tags(cls, facts: TextFacts | None, searcher: Searcher, tokenizer: Tokenizer) -> StringPlacer:
+        """Returns the placer of XML and HTML tags. A pair of them may enclose several sentences."""
+        unknown = _any([(TAG, facts.tags)] if facts else [])
+        return cls(_Kind(removed_tags, with_tags, unknown, TAG), searcher, tokenizer)
+
+    @classmethod
+    def of_words(cls, facts: TextFacts | None, searcher: Searcher, tokenizer: Tokenizer) -> StringPlacer:
+        """Returns the placer of URLs, e-mail addresses and variables, for one sentence."""
+        addresses = [(ADDRESS, facts.addresses)] if facts else []
+        unknown = _any([*addresses, (VARIABLE, facts.variables)] if facts else [])
+        kind = _Kind(removed_strings, with_strings, unknown, _any([*addresses, (VARIABLE, 0.0)]))
+        return cls(kind, searcher, tokenizer)
 
     def translate(
         self,
         translate: Callable[[Sequence[str], bool, bool], list[Translation]],
         lines: Sequence[str],
-        given: Sequence[Sequence[str]],
+        given: Iterable[Sequence[str]],
         *,
         markup: bool,
         attention: bool,
         alignments: bool,
     ) -> list[Translation]:
-        """Returns the translations of lines, with their tags.
+        """Returns the translations of lines, with their strings.
 
         Args:
             translate: translates lines, with attention if its second argument is true, and with the
                 alignments of their words if the third is.
-            lines: the lines, which may have tags and variables.
-            given: for each line the parts of its translation that are given. If they have tags, the line
+            lines: the lines, which may have strings.
+            given: for each line the parts of its translation that are given. If they have strings, the line
                 remains as it is.
             markup: whether tags and variables are markup, whatever the model knows.
-            attention: whether to return attention, which is that of the lines without tags.
+            attention: whether to return attention, which is that of the lines without strings.
             alignments: whether to return alignments.
         """
-        pattern = MARKUP if markup else self._unknown
+        pattern = self._kind.markup if markup else self._unknown
         bare: list[_Bare] = []
         if pattern is not None and not self._has_placeholders:
             bare = [self._bare(*line, pattern) for line in zip(lines, given, strict=True)]
-        if not any(one.elements for one in bare):
+        if not any(one.removed.strings for one in bare):
             return translate(lines, attention, alignments)
         texts = [one.text for one in bare]
         linked = translations = translate(texts, False, alignments or self._can_align)
@@ -76,8 +105,9 @@ class TagPlacer:
 
         def placed(one: _Bare, pair: tuple[ScoredText, ScoredText]) -> ScoredText:
             shown, aligned = pair
-            text = one.tagged(aligned)
-            return replace(shown, text=text, alignment=one.links(aligned, text) if alignments else ())
+            found = one.placed(aligned, self._kind)
+            links = one.links(aligned, found) if alignments else ()
+            return replace(shown, text=found.text, alignment=links)
 
         return [
             replace(
@@ -90,19 +120,17 @@ class TagPlacer:
         ]
 
     def _bare(self, line: str, given: Sequence[str], pattern: re.Pattern[str]) -> _Bare:
-        """Returns a line without its tags, which match the pattern; as it is if a given text has some."""
+        """Returns a line without its strings, which match the pattern; as it is if a given text has some."""
         rest = without_tag(line, self._symbols)
         if pattern.search(rest) is None or any(map(pattern.search, given)):
-            return _Bare(line, line)
-        if sum(1 for _ in islice(pattern.finditer(rest), _MOST_TAGS + 1)) > _MOST_TAGS:
-            return _Bare(line, line)
-        text, elements = removed_tags(rest, pattern)
-        symbol = line.removesuffix(rest)
-        return _Bare(line, symbol + text, len(symbol.split()), pattern, elements)
+            return _Bare(line, Removed(line, (), ()))
+        if sum(1 for _ in islice(pattern.finditer(rest), _MOST_STRINGS + 1)) > _MOST_STRINGS:
+            return _Bare(line, Removed(line, (), ()))
+        return _Bare(rest, self._kind.remove(rest, pattern), line.removesuffix(rest))
 
     @cached_property
     def _can_align(self) -> bool:
-        """Whether translations can have alignments; without them, a tag is at the same share of its line."""
+        """Whether translations can have alignments; without them, strings are at the same shares of lines."""
         try:
             self._searcher.prepare(SearchRequest(alignments=True), constraints=False)
         except UserError:
@@ -110,42 +138,74 @@ class TagPlacer:
         return True
 
 
+def given_texts(
+    lines: Sequence[str],
+    prefixes: Sequence[str] | None,
+    constraints: Sequence[Sequence[str]] | None,
+    terms: Sequence[Sequence[str]] | None,
+) -> Iterator[list[str]]:
+    """Yields the parts of the translation of each line that are given."""
+    nothing: list[Sequence[str]] = [()] * len(lines)
+    columns = prefixes or [""] * len(lines), constraints or nothing, terms or nothing
+    for prefix, some, more in zip(*columns, strict=True):
+        yield [prefix, *some, *more]
+
+
+def _any(kinds: Sequence[tuple[re.Pattern[str], float | None]]) -> re.Pattern[str] | None:
+    """Returns a pattern for the kinds that few lines of the training had; None if there is none."""
+    unknown = [kind.pattern for kind, share in kinds if share is not None and share < FEW]
+    return re.compile("|".join(unknown)) if unknown else None
+
+
 @dataclass(frozen=True)
 class _Bare:
-    """A line without its tags.
+    """A line without its strings.
 
     Attributes:
-        line: the line with its tags.
-        text: the line without them.
-        num_symbols: number of words at its beginning that the model knows as a tag: 0 or 1.
-        pattern: matches its tags; None: none are removed.
-        elements: its tags.
+        line: the line with its strings, without a symbol.
+        removed: the line without them.
+        symbol: the tag at its beginning that the model knows, and the white space behind it.
     """
 
     line: str
-    text: str
-    num_symbols: int = 0
-    pattern: re.Pattern[str] | None = None
-    elements: Sequence[Element] = ()
+    removed: Removed[Any]
+    symbol: str = ""
 
-    def tagged(self, translation: ScoredText) -> str:
-        """Returns a translation with the tags of the line."""
-        if not self.elements:
-            return translation.text
+    @property
+    def text(self) -> str:
+        """What is translated."""
+        return self.symbol + self.removed.text
+
+    def placed(self, translation: ScoredText, kind: _Kind) -> Placed:
+        """Returns a translation with the strings of the line."""
+        if not self.removed.strings:
+            return Placed(translation.text, (), ())
+        start = len(self.symbol.split())
         links = translation.alignment or proportional_links(self.text, translation.text)
-        links = [
-            (source - self.num_symbols, target) for source, target in links if source >= self.num_symbols
-        ]
-        return with_tags(translation.text, self.elements, links)
+        links = [(source - start, target) for source, target in links if source >= start]
+        return kind.place(translation.text, self.removed.strings, links)
 
-    def links(self, translation: ScoredText, tagged: str) -> Links:
-        """Returns the links between the words of the line and of `tagged`, the translation with the tags."""
-        if self.pattern is None:
+    def links(self, translation: ScoredText, placed: Placed) -> Links:
+        """Returns the links of the words of the line and of its translation with the strings.
+
+        A string that is a word is linked to itself.
+        """
+        if not self.removed.strings:
             return translation.alignment
-        start = self.num_symbols
-        rest = self.line.split(None, start)[-1]
-        sources = [*range(start), *(start + number for number in word_numbers(rest, self.pattern))]
-        targets = word_numbers(tagged, self.pattern)
-        # A translation that has tags itself may have fewer words than its links.
-        links = [link for link in translation.alignment if link[1] < len(targets)]
-        return tuple((sources[source], targets[target]) for source, target in links)
+        start = len(self.symbol.split())
+        sources = [*range(start)]
+        sources += (
+            start + number for number in word_numbers(self.removed.text, self.line, self.removed.parts)
+        )
+        targets = word_numbers(translation.text, placed.text, placed.parts)
+        alignment = [link for link in translation.alignment if link[1] < len(targets)]
+        links = [(sources[source], targets[target]) for source, target in alignment]
+        if self.removed.places:
+            columns = self.removed.strings, self.removed.places, placed.places
+            own = dict[int, int]()
+            for string, place, target_place in zip(*columns, strict=True):
+                source, target = word_number(self.line, place), word_number(placed.text, target_place)
+                own |= {target + word: start + source + word for word in range(len(string.text.split()))}
+            linked = {target for _, target in links}
+            links += ((source, target) for target, source in own.items() if target not in linked)
+        return tuple(sorted(links, key=lambda link: link[1]))

@@ -12,10 +12,10 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 from nmt.decoding.alignment import Alignment, word_links
 from nmt.decoding.head_choice import HeadChoice, Pair
+from nmt.decoding.line import empty_if_blank, encoded_sources
 from nmt.decoding.scoring import ScoredTarget
 from nmt.decoding.searcher import SearchRequest, placeholders_of
 from nmt.decoding.torch_searcher import TorchSearcher, evaluation_mode
-from nmt.decoding.translator import empty_if_blank, encoded_sources
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime.arrays import Array

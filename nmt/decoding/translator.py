@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig, Numbers
 from nmt.copying.numbers import NumberComparison
-from nmt.copying.strings import is_visible, tag_pairs
+from nmt.copying.strings import tag_pairs
 from nmt.copying.translation import identity_links, needs_no_model
 from nmt.data.corpora.sources import without_tag
 from nmt.decoding.alignment import Alignment, word_links
@@ -21,8 +21,8 @@ from nmt.decoding.candidates import Utility, chosen_candidates, has_loop
 from nmt.decoding.casing import Recaser
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.joining import joined_lines
-from nmt.decoding.line import Line
-from nmt.decoding.markup import TagPlacer
+from nmt.decoding.line import Line, empty_if_blank, encoded_sources
+from nmt.decoding.markup import StringPlacer, given_texts
 from nmt.decoding.parts import Parts, Splitter, advance_of_parts, of_first_parts, phrases_of_parts
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence, placeholders_of
 from nmt.decoding.translation import BLANK, ScoredText, Translation
@@ -59,7 +59,8 @@ class Translator:
         assert (self.config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
         self._utility, self._facts = utility, facts
         self._placeholders = placeholders_of(tokenizer, self.config)
-        self._tag_placer = TagPlacer(facts, searcher, tokenizer)
+        self._tag_placer = StringPlacer.of_tags(facts, searcher, tokenizer)
+        self._word_placer = StringPlacer.of_words(facts, searcher, tokenizer)
         self._comparison = None
         if self.config.numbers is not Numbers.ignore:
             self._comparison = facts.comparison if facts else lambda tag: NumberComparison()
@@ -145,7 +146,9 @@ class Translator:
 
             def with_terms(numbers: Sequence[int], terms: Sequence[Sequence[str]]) -> list[Translation]:
                 some, begun = [texts[n] for n in numbers], beginnings and [beginnings[n] for n in numbers]
-                return self._translate_texts(some, prefixes=begun, terms=terms, terminology=terminology)
+                return self._translate_texts(
+                    some, prefixes=begun, terms=terms, terminology=terminology, markup=markup
+                )
 
             translations = self._translate_texts(
                 texts,
@@ -157,12 +160,11 @@ class Translator:
                 attention=attention,
                 alignments=alignments,
                 scores=scores,
+                markup=markup,
             )
             return self.join(divided, translations)
 
-        nothing: list[Sequence[str]] = [()] * len(lines)
-        columns = prefixes or [""] * len(lines), constraints or nothing, terms or nothing
-        given = [[prefix, *some, *more] for prefix, some, more in zip(*columns, strict=True)]
+        given = given_texts(lines, prefixes, constraints, terms)
         return self._tag_placer.translate(
             translated, lines, given, markup=markup, attention=attention, alignments=alignments
         )
@@ -195,7 +197,7 @@ class Translator:
 
         def translated(texts: Sequence[str], attention: bool, alignments: bool) -> list[Translation]:
             return self._translate_texts(
-                texts, terminology=terminology, attention=attention, alignments=alignments
+                texts, terminology=terminology, attention=attention, alignments=alignments, markup=markup
             )
 
         return self._tag_placer.translate(
@@ -214,21 +216,30 @@ class Translator:
         attention: bool = False,
         alignments: bool = False,
         scores: bool = True,
+        markup: bool = False,
     ) -> list[Translation]:
-        assert not (attention and alignments)
-        request = SearchRequest(attention, alignments, scores)
+        """Translates each text as a whole, without the words that the model does not know."""
+
+        def translated(texts: Sequence[str], attention: bool, alignments: bool) -> list[Translation]:
+            assert not (attention and alignments)
+            request = SearchRequest(attention, alignments, scores)
+            self.searcher.prepare(request, constraints=has_phrases)
+            records = self._mask(texts, prefixes, constraints, terms, terminology)
+            self._encode(records)
+            searched = [line for line in records if line.num_tokens]
+            advance(len(records) - len(searched))
+            self._search(searched, request, advance)
+            self._retry_loops(searched, request)
+            self._place_tags([line for line in searched if line.bare is not None], request)
+            self._restore(searched)
+            self._choose(searched)
+            return [self._translation(line, request) for line in records]
+
         has_phrases = any(phrases is not None for phrases in (constraints, terms, terminology))
-        self.searcher.prepare(request, constraints=has_phrases)
-        records = self._mask(texts, prefixes, constraints, terms, terminology)
-        self._encode(records)
-        searched = [line for line in records if line.num_tokens]
-        advance(len(records) - len(searched))
-        self._search(searched, request, advance)
-        self._retry_loops(searched, request)
-        self._place_tags([line for line in searched if line.bare is not None], request)
-        self._restore(searched)
-        self._choose(searched)
-        return [self._translation(line, request) for line in records]
+        given = given_texts(texts, prefixes, constraints, terms)
+        return self._word_placer.translate(
+            translated, texts, given, markup=markup, attention=attention, alignments=alignments
+        )
 
     def _mask(
         self,
@@ -437,13 +448,3 @@ class Translator:
 
 def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:
     return None if attention is None else attention[:, :length].clone()
-
-
-def encoded_sources(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Returns the ids of each source, uncut and without EOS; none for one that has nothing to see."""
-    return tokenizer.encode_source([text if is_visible(text) else "" for text in texts])
-
-
-def empty_if_blank(text: str) -> str:
-    """Returns the text; the empty text if it has only white space."""
-    return text if text.strip() else ""

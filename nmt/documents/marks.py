@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nmt.copying.aligned_tags import proportional_links, removed_tags, with_tags
+from nmt.copying.aligned_tags import removed_tags, with_tags
+from nmt.copying.removal import proportional_links
 from nmt.documents.pair import TooManyLines
 
 _SPACES = re.compile(r"[ \t\n\r\f\v\x1c-\x1f\x85\u2028\u2029]+")
@@ -203,9 +204,8 @@ def _nested_as(source: str, line: str, key: str) -> str:
     missing = [number for number in order if number not in placed]
     if _unclosed([*(number for number in placed if number in order), *missing], marks) == wanted:
         return line
-    bare, _ = removed_tags(line)
-    source_text, elements = removed_tags(source)
-    again = with_tags(bare, elements, proportional_links(source_text, bare))
+    bare, removed = removed_tags(line).text, removed_tags(source)
+    again = with_tags(bare, removed.strings, proportional_links(removed.text, bare)).text
     if _unclosed([int(mark["number"]) for mark in _marks(key).finditer(again)], marks) == wanted:
         return again
     return bare + "".join(mark[0] for mark in marks)

@@ -13,13 +13,13 @@ from typing import Any
 
 from nmt.copying import numbers, strings
 from nmt.copying.numbers import NumberComparison
-from nmt.copying.strings import TAG, VARIABLE
+from nmt.copying.strings import ADDRESS, TAG, VARIABLE
 from nmt.data import letter_case, sentences
 from nmt.data.letter_case import CaseFacts
 
 NUM_LINES = 20_000
 """Number of lines of a sample."""
-_VERSION = 2  # increase it if there are other facts
+_VERSION = 3  # increase it if there are other facts
 FINGERPRINT = [
     *(_VERSION, letter_case.VERSION, sentences.VERSION, numbers.VERSION, strings.VERSION),
     *(version("sentencex"), NUM_LINES),
@@ -33,9 +33,10 @@ def text_facts(pairs: Sequence[tuple[str, str]], langs: Sequence[tuple[str, str]
     Returns:
         `case`, the shares of lines in each case, as in `CaseFacts`; null if no line has letters with a case.
         `several_sentences`, the share of lines with more than one sentence. `characters`, a length in
-        characters that 99 % of the lines do not exceed. `tags` and `variables`, the shares of lines with XML
-        and HTML tags, and with variables. These are of the sources. `number_words`, of the sources with
-        digits, the share whose target has a number of two digits in words.
+        characters that 99 % of the lines do not exceed. `tags`, `variables` and `addresses`, the shares of
+        lines with XML and HTML tags, with variables, and with URLs or e-mail addresses. These are of the
+        sources. `number_words`, of the sources with digits, the share whose target has a number of two digits
+        in words.
     """
     sources = [(source, lang) for (source, _), (lang, _) in zip(pairs, langs, strict=True)]
     case = CaseFacts.of(sources)
@@ -47,6 +48,7 @@ def text_facts(pairs: Sequence[tuple[str, str]], langs: Sequence[tuple[str, str]
         "characters": lengths[(len(lengths) - 1) * 99 // 100],
         "tags": _share(TAG, sources),
         "variables": _share(VARIABLE, sources),
+        "addresses": _share(ADDRESS, sources),
         "number_words": _number_words(pairs, langs),
     }
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.copying.aligned_tags import proportional_links, removed_tags, with_tags, word_numbers
-from nmt.copying.strings import MARKUP, TAG
+from nmt.copying.aligned_tags import removed_tags, with_tags
+from nmt.copying.removal import word_numbers
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from nmt.copying.strings import MARKUP, TAG
     ],
 )
 def test_a_line_without_its_tags(line: str, bare: str) -> None:
-    assert removed_tags(line)[0] == bare
+    assert removed_tags(line).text == bare
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_line_without_its_tags(line: str, bare: str) -> None:
 def test_tags_enclose_the_linked_words(
     line: str, translation: str, links: list[tuple[int, int]], expected: str
 ) -> None:
-    assert with_tags(translation, removed_tags(line)[1], links) == expected
+    assert with_tags(translation, removed_tags(line).strings, links).text == expected
 
 
 @given(
@@ -75,8 +75,10 @@ def test_tags_enclose_the_linked_words(
     st.lists(st.tuples(st.integers(0, 8), st.integers(0, 6)), max_size=8),
 )
 def test_every_tag_is_there_once(parts: list[str], links: list[tuple[int, int]]) -> None:
-    bare, elements = removed_tags("".join(parts))
-    placed = with_tags("A B C D", elements, {target: (source, target) for source, target in links}.values())
+    elements = removed_tags("".join(parts)).strings
+    placed = with_tags(
+        "A B C D", elements, [*{target: (source, target) for source, target in links}.values()]
+    ).text
     assert sorted(re.findall("<[^>]*>", placed)) == sorted(part for part in parts if "<" in part)
     assert re.sub("<[^>]*>", "", placed).split() == ["A", "B", "C", "D"]
 
@@ -95,9 +97,11 @@ NESTED = st.recursive(
     st.lists(st.tuples(st.integers(0, 8), st.integers(0, 6)), max_size=8),
 )
 def test_tags_enclose_each_other_as_in_the_source(line: str, links: list[tuple[int, int]]) -> None:
-    _, elements = removed_tags(line)
+    elements = removed_tags(line).strings
     text = '(A, B.) "C" D... (E'
-    placed = with_tags(text, elements, {target: (source, target) for source, target in links}.values())
+    placed = with_tags(
+        text, elements, [*{target: (source, target) for source, target in links}.values()]
+    ).text
     assert re.sub("<[^>]*>", "", placed) == text
     opened = []
     for tag in re.findall("<[^>]*>", placed):
@@ -114,20 +118,7 @@ def test_the_number_of_a_word_is_that_of_its_first_letter(parts: list[str]) -> N
     words = line.split()
     expected = [
         next(number for number, other in enumerate(words) if word[0] in other)
-        for word in removed_tags(line)[0].split()
+        for word in removed_tags(line).text.split()
     ]
-    assert word_numbers(line, TAG) == expected
-
-
-def test_links_without_attention_are_in_order() -> None:
-    assert proportional_links("a b c", "A B C D E F") == [(0, 0), (0, 1), (1, 2), (1, 3), (2, 4), (2, 5)]
-    assert proportional_links("", "A") == []
-
-
-def test_variables_are_placed_as_tags_are() -> None:
-    for line, bare, translation, links, expected in (
-        ("%d dogs run", " dogs run", "Es rennen Hunde", [(1, 1), (0, 2)], "Es rennen %d Hunde"),
-        ('Open "%s" {now}', 'Open "" ', "Öffne das", [(0, 0), (1, 1)], "Öffne %s das {now}"),
-    ):
-        found, elements = removed_tags(line, MARKUP)
-        assert (found, with_tags(translation, elements, links)) == (bare, expected)
+    bare, _, parts_of_line, _ = removed_tags(line)
+    assert word_numbers(bare, line, parts_of_line) == expected

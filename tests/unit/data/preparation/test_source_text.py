@@ -25,10 +25,19 @@ def test_sentences_and_lengths() -> None:
     assert (rare["several_sentences"], rare["characters"]) == (0.0, 5)
 
 
-def test_tags_and_variables() -> None:
-    lines = ["a <b>b</b>", "<br/>", "{name}", "%d files < 3", "a {b} <c>", "<", "50 % of it", "x"]
+def test_tags_variables_and_addresses() -> None:
+    lines = [
+        "a <b>b</b>",
+        "<br/>",
+        "{name}",
+        "%d files < 3",
+        "a {b} <c>",
+        "http://a me@b.c",
+        "50 % of it",
+        "x@",
+    ]
     facts = facts_of([(line, "en") for line in lines])
-    assert (facts["tags"], facts["variables"]) == (0.375, 0.375)
+    assert (facts["tags"], facts["variables"], facts["addresses"]) == (0.375, 0.375, 0.125)
 
 
 def test_numbers_in_words() -> None:

@@ -1,4 +1,4 @@
-"""Tags for models that do not know them: which lines lose them, and where the translation has them."""
+"""Strings that models do not know: which lines lose them, and where the translation has them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from nmt.config import DecodingConfig, ModelConfig
 from nmt.copying.strings import TAG
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.facts import TextFacts
-from nmt.decoding.markup import TagPlacer
+from nmt.decoding.markup import StringPlacer, given_texts
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 
-KNOWN = TextFacts("en", "de", tags=0.01, variables=0.01)
-UNKNOWN = TextFacts("en", "de", tags=0.0, variables=0.004)
-LINE = "Open <b>this</b> file {name}"
-BARE = "Open this file "
+KNOWN = TextFacts("en", "de", tags=0.01, variables=0.01, addresses=0.01)
+UNKNOWN = TextFacts("en", "de", tags=0.0, variables=0.004, addresses=0.0)
+LINE = "Open <b>this</b> file {name} of me@a.b"
+BARE = "Open this file of "
 
 
 class Backwards:
@@ -39,7 +39,8 @@ class Backwards:
 
         searcher: Any = SimpleNamespace(config=DecodingConfig(**options), prepare=prepare)
         tokenizer: Any = SimpleNamespace(placeholders=range(placeholders), source_symbols={"<2de>": 4})
-        self.placer = TagPlacer(facts, searcher, tokenizer)
+        self.tags = StringPlacer.of_tags(facts, searcher, tokenizer)
+        self.words = StringPlacer.of_words(facts, searcher, tokenizer)
         self.calls: list[tuple[Sequence[str], bool, bool]] = []
 
     def search(self, lines: Sequence[str], attention: bool, alignments: bool) -> list[Translation]:
@@ -57,14 +58,20 @@ class Backwards:
 
     def translate(self, lines: Sequence[str], given: Any = None, **flags: bool) -> list[ScoredText]:
         options = {"markup": False, "attention": False, "alignments": False, **flags}
-        found = self.placer.translate(self.search, lines, given or [()] * len(lines), **options)
+        given = given or [()] * len(lines)
+
+        def without_tags(lines: Sequence[str], attention: bool, alignments: bool) -> list[Translation]:
+            flags = {**options, "attention": attention, "alignments": alignments}
+            return self.words.translate(self.search, lines, given, **flags)
+
+        found = self.tags.translate(without_tags, lines, given, **options)
         return [one.hypotheses[0] for one in found]
 
 
 def test_tags_that_a_model_does_not_know_are_placed_by_links() -> None:
     model = Backwards(UNKNOWN)
     found = model.translate([LINE, "a b"])
-    assert [one.text for one in found] == ["FILE <b>THIS</b> OPEN {name}", "B A"]
+    assert [one.text for one in found] == ["OF FILE {name} <b>THIS</b> OPEN me@a.b", "B A"]
     assert model.calls == [([BARE, "a b"], False, True)]
     assert [one.alignment for one in found] == [(), ()]
 
@@ -77,8 +84,10 @@ def test_tags_that_a_model_does_not_know_are_placed_by_links() -> None:
         (TextFacts("en", "de"), {}, LINE),
         (UNKNOWN, {"place_tags": False}, LINE),
         (UNKNOWN, {"placeholders": 4}, LINE),
-        (replace(UNKNOWN, tags=0.01), {}, "Open <b>this</b> file "),
-        (replace(UNKNOWN, variables=0.01), {}, "Open this file {name}"),
+        (replace(UNKNOWN, tags=0.01), {}, "Open <b>this</b> file of "),
+        (replace(UNKNOWN, variables=0.01), {}, "Open this file {name} of "),
+        (replace(UNKNOWN, addresses=0.01), {}, "Open this file of me@a.b"),
+        (replace(UNKNOWN, addresses=None), {}, "Open this file of me@a.b"),
     ],
 )
 def test_what_is_removed(facts: TextFacts | None, options: dict[str, Any], expected: str) -> None:
@@ -90,8 +99,10 @@ def test_what_is_removed(facts: TextFacts | None, options: dict[str, Any], expec
 def test_markup_is_removed_whatever_a_model_knows_but_not_for_placeholders() -> None:
     for facts in (KNOWN, None):
         model = Backwards(facts, place_tags=False)
-        assert model.translate([LINE], markup=True)[0].text == "FILE <b>THIS</b> OPEN {name}"
-    assert Backwards(KNOWN, placeholders=4).translate([LINE], markup=True)[0].text.startswith("{NAME}")
+        assert model.translate([LINE], markup=True)[0].text == "ME@A.B OF FILE {name} <b>THIS</b> OPEN"
+    assert (
+        Backwards(KNOWN, placeholders=4).translate([LINE], markup=True)[0].text.startswith("ME@A.B OF {NAME}")
+    )
 
 
 def test_lines_without_tags_are_searched_as_before() -> None:
@@ -113,7 +124,7 @@ def test_the_tag_of_a_language_remains() -> None:
 def test_a_line_whose_translation_is_given_tags_remains() -> None:
     model = Backwards(UNKNOWN)
     model.translate([LINE] * 3, [["<b>Das"], ["", "x"], ["Das", "{name}"]])
-    assert model.calls[0][0] == [LINE, BARE, LINE]
+    assert model.calls[0][0] == ["Open <b>this</b> file of ", BARE, "Open this file {name} of me@a.b"]
 
 
 def test_a_line_with_very_many_tags_remains() -> None:
@@ -136,8 +147,16 @@ def test_links_are_between_the_words_with_tags() -> None:
 
 def test_without_alignments_a_tag_is_at_the_same_share_of_the_line() -> None:
     model = Backwards(UNKNOWN, aligns=False)
-    assert model.translate([LINE])[0].text == "FILE <b>THIS</b> OPEN {name}"
+    assert model.translate([LINE])[0].text == "OF <b>FILE</b> THIS {name} OPEN me@a.b"
     assert model.translate(["a <b>b</b> c d"])[0].text == "D <b>C</b> B A"
+
+
+def test_a_string_that_is_a_word_is_linked_to_itself() -> None:
+    model = Backwards(UNKNOWN)
+    [found] = model.translate(["<2de> Open <b>{a} {b}</b> of, https://a.b"], alignments=True)
+    assert model.calls[0][0] == ["<2de> Open of, "]
+    assert found.text == "OF, OPEN <b>{a} {b}</b> https://a.b"
+    assert found.alignment == ((4, 0), (1, 1), (2, 2), (3, 3), (5, 4))
 
 
 def test_attention_does_not_change_the_translation() -> None:
@@ -148,10 +167,15 @@ def test_attention_does_not_change_the_translation() -> None:
 
 
 def test_each_hypothesis_has_the_tags() -> None:
-    found = Backwards(UNKNOWN).placer.translate(
+    found = Backwards(UNKNOWN).tags.translate(
         Backwards(UNKNOWN).search, ["<b>a</b> b"], [()], markup=False, attention=False, alignments=False
     )
     assert [one.text for one in found[0].hypotheses] == ["B <b>A</b>", "<b>X</b>"]
+
+
+def test_what_is_given_of_translations() -> None:
+    found = given_texts(["a", "b"], ["c", ""], None, [["d", "e"], []])
+    assert [*found] == [["c", "d", "e"], [""]]
 
 
 class WithoutAttention(CopyModel):
@@ -169,7 +193,9 @@ def copier(facts: TextFacts, **options: Any) -> Translator:
 
 @given(
     st.lists(
-        st.lists(st.sampled_from(["<b>", "</b>", "<i>", "words", "of me", " ", ". See "]), max_size=9),
+        st.lists(
+            st.sampled_from(["<b>", "</b>", "<i>", "words", "of me", " ", ". See ", " {x}"]), max_size=9
+        ),
         max_size=4,
     )
 )
@@ -180,6 +206,13 @@ def test_a_model_that_copies_has_all_tags_and_all_words(parts: list[list[str]]) 
     for line, text in zip(lines, found, strict=True):
         assert sorted(TAG.findall(text)) == sorted(TAG.findall(line))
         assert TAG.sub("", text).split() == TAG.sub("", line).split()
+
+
+def test_sentences_are_divided_before_variables_are_removed() -> None:
+    facts = replace(UNKNOWN, several_sentences=0.0, characters=200)
+    [found] = copier(facts).translate(["<b>See {x}. {y} words.</b> See."])
+    assert found.hypotheses[0].text == "<b>See {x}. {y} words.</b> See."
+    assert [part.text for part in found.parts] == ["See {x}.", "{y} words.", "See."]
 
 
 def test_a_part_of_a_line_has_its_tags() -> None:
