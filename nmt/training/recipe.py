@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -10,18 +11,29 @@ from typing import Any
 
 import torch
 
-from nmt.config import RECIPE_KEYS, Norm, Recipe, Tie, TrainConfig
+from nmt.config import RECIPE_KEYS, ModelConfig, Norm, Recipe, Tie, TrainConfig
 from nmt.config.disabled import is_open
 from nmt.config.storage import with_values
+from nmt.data.batches.batching import Batch
 from nmt.data.preparation.prepare import Prepared
 from nmt.model import model_class
 from nmt.runtime.machine import choose_device, wanted_processes
 from nmt.runtime.streams import log
+from nmt.training.batch_size import logged_if_slow
 from nmt.training.figures.meter import measured_ceiling
+from nmt.training.processes.ranks import Ranks
 from nmt.training.state.run_folder import RunFolder
+from nmt.training.state.warm_start import new_model
+from nmt.training.update.training_step import TrainingStep
 
 _OPERATIONS = 6
 """Operations of an update for each weight and token: a multiply-add forward, two backward."""
+_TIMED_TOKENS = 1024
+_OF_PASSES = 0.75
+"""The part of the speed of its passes that a training reaches with optimizer, validations, start and end."""
+_OF_CEILING = 0.3
+"""The part of the speed of a large product that a training reaches on a GPU; not measured. On a CPU it was
+0.28 to 0.42 with one machine and 0.57 with another, so passes are timed there."""
 _HORIZON = 12 * 3600.0
 """Seconds of a training without a budget, for which a size is chosen."""
 _MOST_PROCESSES = 8
@@ -71,8 +83,6 @@ class Size:
         heads: attention heads.
         peak: the highest learning rate of Muon.
         tokens: target tokens of an update.
-        used: the part of the operations per second of a large product that a training reaches, with its
-            validations: 0.28 to 0.42 for the first size, in six budgets of half an hour on three corpora.
     """
 
     encoder_layers: int
@@ -82,7 +92,6 @@ class Size:
     heads: int
     peak: float
     tokens: int
-    used: float
 
     @property
     def options(self) -> dict[str, Any]:
@@ -92,9 +101,9 @@ class Size:
 
 
 SIZES = (
-    Size(4, 4, 128, 256, 4, 5e-3, 2048, 0.3),
-    Size(6, 3, 256, 1024, 4, 3e-3, 2048, 0.3),
-    Size(6, 6, 512, 2048, 8, 2e-3, 4096, 0.3),
+    Size(4, 4, 128, 256, 4, 5e-3, 2048),
+    Size(6, 3, 256, 1024, 4, 3e-3, 2048),
+    Size(6, 6, 512, 2048, 8, 2e-3, 4096),
 )
 """The sizes that are chosen from, the smallest first. docs/recipes.md has measurements of the first two."""
 
@@ -108,7 +117,7 @@ class Facts:
         tokens: target tokens of an epoch.
         pieces: in the vocabulary of the target.
         joint: whether it is that of the source, too.
-        speed: operations per second of all processes together in large products.
+        speed: operations per second of all processes together in training.
         seconds: of the training; None: no limit.
         processes: on all machines.
     """
@@ -149,7 +158,7 @@ def with_recipe(config: TrainConfig, prepared: Prepared, folder: RunFolder, star
     if config.recipe is not Recipe.auto or folder.resumable_config() is not None:
         return config
     processes = int(config.training.devices)
-    speed = processes * measured_ceiling(choose_device("auto"), config.training.precision)
+    speed = processes * _training_speed(config, prepared)
     minutes = config.training.budget_minutes
     facts = Facts(
         pairs=prepared.train.num_pairs,
@@ -164,6 +173,35 @@ def with_recipe(config: TrainConfig, prepared: Prepared, folder: RunFolder, star
     for reason in reasons:
         log.info("recipe=auto: %s", reason)
     return _with_open(config, choices)
+
+
+def _training_speed(config: TrainConfig, prepared: Prepared) -> float:
+    """Returns the operations per second of one process in training, all that a training does included.
+
+    On a CPU, passes of the first size are timed, which takes a second or two.
+    """
+    device = choose_device("auto")
+    if device.type != "cpu":
+        return _OF_CEILING * measured_ceiling(device, config.training.precision)
+    options = {"training.micro_batches": 1, "training.rdrop": 0.0, "training.simcut": 0.0}
+    small = with_values(_with_open(config, SIZES[0].options), options)
+    pairs = max(1, _TIMED_TOKENS * prepared.train.num_pairs // max(1, prepared.train.num_target_tokens))
+    batch = Batch.of_sides(*prepared.train.sample(pairs, config.seed))
+    tries = []
+    with torch.random.fork_rng([]), logged_if_slow("recipe=auto: measuring the speed"):
+        model = new_model(small, prepared)
+        step = TrainingStep(model.train(), small.training, Ranks(0, 1, device))
+        for _ in range(4):
+            start = time.perf_counter()
+            step.probe(batch)
+            tries.append(time.perf_counter() - start)
+    weights = _num_weights(small.model, prepared.tokenizer.target.size)
+    return _OF_PASSES * _OPERATIONS * weights * batch.num_target_tokens / min(tries)
+
+
+def _num_weights(model: ModelConfig, pieces: int) -> int:
+    """Returns the weights that a target token is multiplied with, roughly."""
+    return model_class(model).num_weights(model, 0, 0) + pieces * model.d_model
 
 
 def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]]:
@@ -270,7 +308,7 @@ def _reasons(
         parts.append(f"at most {training.max_updates:,} updates")
     return [
         f"{facts.pairs:,} pairs of {facts.tokens:,} target tokens; {facts.processes} "
-        f"{'process' if facts.processes == 1 else 'processes'}, {facts.speed / 1e9:,.0f} GFLOP/s",
+        f"{'process' if facts.processes == 1 else 'processes'}, {facts.speed / 1e9:,.0f} GFLOP/s in training",
         f"{model.encoder_layers} + {model.decoder_layers} layers of width {model.d_model}: {why}",
         ", ".join(parts),
     ]
@@ -304,9 +342,8 @@ def _size(facts: Facts, config: TrainConfig) -> tuple[Size, int]:
     fitting: list[tuple[Size, int]] = []
     for size in sizes:
         model = _with_open(config, size.options).model
-        layers = model_class(model).num_weights(model, 0, 0)
-        weights = layers + facts.pieces * model.d_model
-        updates = max(1, int(size.used * facts.speed * seconds / (_OPERATIONS * weights * size.tokens)))
+        weights = _num_weights(model, facts.pieces)
+        updates = max(1, int(facts.speed * seconds / (_OPERATIONS * weights * size.tokens)))
         tokens = min(updates, _given_limit(facts, config, size)) * size.tokens
         in_time = tokens >= _TOKENS_A_WEIGHT * weights
         if not fitting or (in_time and facts.tokens >= _CORPUS_A_WEIGHT * weights):

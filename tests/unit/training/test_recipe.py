@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from toy_trainings import prepared_pairs
 
 from nmt.config import (
     RECIPE_KEYS,
@@ -21,7 +24,7 @@ from nmt.config.disabled import chooses
 from nmt.config.storage import to_yaml, with_values
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
-from nmt.training.recipe import Facts, before_preparation, chosen
+from nmt.training.recipe import Facts, before_preparation, chosen, with_recipe
 from nmt.training.state.run_folder import RunFolder
 
 DATA = ("data=local", "data.source_lang=en", "data.target_lang=de", "data.train.path=x.tsv")
@@ -32,7 +35,7 @@ def options(*words: str) -> TrainConfig:
     return config
 
 
-def facts(pairs: int, minutes: float | None = 30, speed: float = 6e11) -> Facts:
+def facts(pairs: int, minutes: float | None = 30, speed: float = 1.8e11) -> Facts:
     return Facts(pairs, 14 * pairs, 8000, True, speed, minutes and 60 * minutes, 2)
 
 
@@ -150,7 +153,7 @@ def test_two_vocabularies_have_an_embedding_each() -> None:
 def test_it_says_what_and_why() -> None:
     _, reasons = chosen(facts(29_000), options("recipe=auto", "training.budget=30m"))
     assert reasons == [
-        "29,000 pairs of 406,000 target tokens; 2 processes, 600 GFLOP/s",
+        "29,000 pairs of 406,000 target tokens; 2 processes, 180 GFLOP/s in training",
         "4 + 4 layers of width 128: the largest model for which corpus and time suffice",
         "dropout 0.2 (0.1 at the end) and R-Drop 3 for about 28 epochs, typos in 25 % of the sources, "
         "muon at 0.005, in 30m",
@@ -194,7 +197,7 @@ def test_it_says_what_was_given(words: list[str], expected: str) -> None:
 def test_choices_suit_the_updates_that_are_given(
     words: list[str], width: int, dropout: float, rdrop: float, warmup: int
 ) -> None:
-    choices, reasons = chosen(facts(167_000, None, 3e12), options(*words))
+    choices, reasons = chosen(facts(167_000, None, 9e11), options(*words))
     keys = ("model.d_model", "model.dropout", "training.rdrop", "training.schedule.warmup_updates")
     assert tuple(choices[key] for key in keys) == (width, dropout, rdrop, warmup)
     assert reasons[2].endswith("until validation stops improving") == ("max_updates" not in str(words))
@@ -230,6 +233,19 @@ def test_within_a_budget_a_part_of_the_validation_set_suffices() -> None:
 def test_only_a_training_without_a_budget_stops_early() -> None:
     assert chosen(facts(29_000, None), options("recipe=auto"))[0]["training.patience"] == 6
     assert chosen(facts(29_000, 30), options("recipe=auto"))[0]["training.patience"] == 0
+
+
+def test_the_speed_is_that_of_passes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    prepared = prepared_pairs(tmp_path)
+    random = torch.get_rng_state()
+    words = ["training.budget=30m", "training.devices=1", "training.precision=fp32", "training.rdrop=1"]
+    config = options(*words)
+    caplog.set_level("INFO")
+    found = with_recipe(config, prepared, RunFolder(tmp_path), 0.0)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert found.model.d_model == 128
+    speed = re.search(r"1 process, ([\d,]+) GFLOP/s", caplog.text)
+    assert speed and 0 < int(speed[1].replace(",", "")) < 1e5
 
 
 def test_given_options_are_kept() -> None:
