@@ -21,6 +21,7 @@ from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
 from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
@@ -28,14 +29,23 @@ from nmt.training.trainer import Trainer
 PAIRS = [(" ".join("ab" * (n % 5 + 1)), " ".join("ba" * (n % 7 + 1))) for n in range(60)]
 
 
-def prepared_pairs(folder: Path) -> Prepared:
-    """Returns the prepared data, with a vocabulary that is learned in the folder."""
-    config = TokenizerConfig(vocab_size=300)
-    tokenizer = train_tokenizer(lambda: iter(PAIRS), config, folder)
+def prepared_pairs(folder: Path, *, joint: bool = True) -> Prepared:
+    """Returns the prepared data, with a vocabulary that is learned in the folder.
+
+    If it is not joint, that of the target is larger.
+    """
+    tokenizer = _vocabulary(folder, PAIRS)
+    if not joint:
+        models = tokenizer, _vocabulary(folder, [*PAIRS, ("c d e", "c d e")])
+        tokenizer = Tokenizer(*(one.target.processor.serialized_model_proto() for one in models))
     sources, targets = [list(side) for side in zip(*PAIRS, strict=True)]
     store = Store.of(tokenizer.encode_source(sources), tokenizer.encode_target(targets))
     valid = HeldOut("valid", sources[:4], targets[:4], None, {})
     return Prepared(tokenizer, store, {"": valid}, {}, {"": Store.of([[5]], [[5]])}, {}, "print")
+
+
+def _vocabulary(folder: Path, pairs: list[tuple[str, str]]) -> Tokenizer:
+    return train_tokenizer(lambda: iter(pairs), TokenizerConfig(vocab_size=300), folder)
 
 
 def toy_trainer(prepared: Prepared, folder: Path, *, dropout: float = 0.0, **training: Any) -> Trainer:

@@ -183,8 +183,9 @@ def _training_speed(config: TrainConfig, prepared: Prepared) -> float:
     device = choose_device("auto")
     if device.type != "cpu":
         return _OF_CEILING * measured_ceiling(device, config.training.precision)
-    options = {"training.micro_batches": 1, "training.rdrop": 0.0, "training.simcut": 0.0}
-    small = with_values(_with_open(config, SIZES[0].options), options)
+    plain = {"training.micro_batches": 1, "training.rdrop": 0.0, "training.simcut": 0.0}
+    tie = Tie.all if prepared.tokenizer.joint else Tie.target
+    small = with_values(config, {**SIZES[0].options, "model.tie": tie, **plain})
     pairs = max(1, _TIMED_TOKENS * prepared.train.num_pairs // max(1, prepared.train.num_target_tokens))
     batch = Batch.of_sides(*prepared.train.sample(pairs, config.seed))
     tries = []

@@ -235,8 +235,9 @@ def test_only_a_training_without_a_budget_stops_early() -> None:
     assert chosen(facts(29_000, 30), options("recipe=auto"))[0]["training.patience"] == 0
 
 
-def test_the_speed_is_that_of_passes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    prepared = prepared_pairs(tmp_path)
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_speed_is_that_of_passes(tmp_path: Path, caplog: pytest.LogCaptureFixture, joint: bool) -> None:
+    prepared = prepared_pairs(tmp_path, joint=joint)
     random = torch.get_rng_state()
     words = ["training.budget=30m", "training.devices=1", "training.precision=fp32", "training.rdrop=1"]
     config = options(*words)
