@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -110,22 +110,40 @@ def test_attention_of_an_ensemble_is_the_mean(model: Transformer, tokenizer: Tok
     torch.testing.assert_close(attention(model, other), mean)
 
 
-@settings(max_examples=15)
-@given(data=st.data(), max_sentences=st.integers(1, 9), max_tokens=st.integers(1, 200))
-def test_scores_are_the_same_in_every_batch(
-    model: Transformer, tokenizer: Tokenizer, data: st.DataObject, max_sentences: int, max_tokens: int
-) -> None:
-    pairs = list(zip(["", *some_lines(11, 12)], [*some_lines(12, 11), "", "cat"], strict=True))
+Scores = Callable[..., list[tuple[float, ...]]]
+
+
+@pytest.fixture(scope="module")
+def score(model: Transformer, tokenizer: Tokenizer) -> Scores:
+    """Returns the log-probabilities of the tokens of pairs."""
 
     def score(pairs: Sequence[tuple[str, str]], **options: int) -> list[tuple[float, ...]]:
         translator = translator_of([model], tokenizer, DecodingConfig(**options))
         return [one.token_log_probs for one in pairs_of(translator).score(pairs)]
 
-    together = score(pairs)
-    order = data.draw(st.permutations(range(13)))
-    apart = score([pairs[i] for i in order], max_sentences=max_sentences, max_tokens=max_tokens)
+    return score
+
+
+PAIRS = [*zip(["", *some_lines(11, 12)], [*some_lines(12, 11), "", "cat"], strict=True)]
+
+
+@pytest.fixture(scope="module")
+def scored_together(score: Scores) -> list[tuple[float, ...]]:
+    return score(PAIRS)
+
+
+@settings(max_examples=15)
+@given(order=st.permutations(range(13)), max_sentences=st.integers(1, 9), max_tokens=st.integers(1, 200))
+def test_scores_are_the_same_in_every_batch(
+    score: Scores,
+    scored_together: list[tuple[float, ...]],
+    order: list[int],
+    max_sentences: int,
+    max_tokens: int,
+) -> None:
+    apart = score([PAIRS[i] for i in order], max_sentences=max_sentences, max_tokens=max_tokens)
     for i, log_probs in zip(order, apart, strict=True):
-        assert log_probs == pytest.approx(together[i], abs=1e-5)
+        assert log_probs == pytest.approx(scored_together[i], abs=1e-5)
 
 
 def test_one_model_alone_keeps_its_scores_to_the_bit(model: Transformer, tokenizer: Tokenizer) -> None:
@@ -146,26 +164,41 @@ def test_models_in_training_go_back_to_it(model: Transformer, tokenizer: Tokeniz
     assert (model.training, other.training) == (False, True)
 
 
-@settings(max_examples=15)
-@given(data=st.data(), max_sentences=st.integers(1, 9), max_tokens=st.integers(1, 200))
-def test_the_text_is_the_same_in_every_batch(
-    model: Transformer, tokenizer: Tokenizer, data: st.DataObject, max_sentences: int, max_tokens: int
-) -> None:
-    lines = some_lines(3, 12)
-    other = untrained(tokenizer, seed=5)
-    options = {"nbest": 2, "beam_size": 3, "max_length_offset": 5}
+Results = list[tuple[list[str], list[float], int]]
+LINES = some_lines(3, 12)
 
-    def translate(lines: Sequence[str], **more: int) -> list[tuple[list[str], list[float], int]]:
-        config = DecodingConfig(**options, **more)
-        translator = translator_of([model, other], tokenizer, config, precision=Precision.fp32)
+
+@pytest.fixture(scope="module")
+def translate(model: Transformer, tokenizer: Tokenizer) -> Callable[..., Results]:
+    """Returns texts, scores and the number of tokens of lines, translated by two models."""
+    models = [model, untrained(tokenizer, seed=5)]
+
+    def translate(lines: Sequence[str], **options: int) -> Results:
+        config = DecodingConfig(nbest=2, beam_size=3, max_length_offset=5, **options)
+        translator = translator_of(models, tokenizer, config, precision=Precision.fp32)
         return [
             ([one.text for one in each.hypotheses], [one.score for one in each.hypotheses], each.num_tokens)
             for each in translator.translate(lines)
         ]
 
-    together = translate(lines)
-    order = data.draw(st.permutations(range(12)))
-    apart = translate([lines[i] for i in order], max_sentences=max_sentences, max_tokens=max_tokens)
+    return translate
+
+
+@pytest.fixture(scope="module")
+def together(translate: Callable[..., Results]) -> Results:
+    return translate(LINES)
+
+
+@settings(max_examples=15)
+@given(order=st.permutations(range(12)), max_sentences=st.integers(1, 9), max_tokens=st.integers(1, 200))
+def test_the_text_is_the_same_in_every_batch(
+    translate: Callable[..., Results],
+    together: Results,
+    order: list[int],
+    max_sentences: int,
+    max_tokens: int,
+) -> None:
+    apart = translate([LINES[i] for i in order], max_sentences=max_sentences, max_tokens=max_tokens)
     for i, (texts, scores, num_tokens) in zip(order, apart, strict=True):
         assert (texts, num_tokens) == (together[i][0], together[i][2])
         assert scores == pytest.approx(together[i][1], abs=1e-5 * num_tokens)
