@@ -129,25 +129,32 @@ def with_strings(text: str, strings: Sequence[Standing], links: Sequence[tuple[i
         if not string.is_behind and not joins and string.word - 1 in sources:
             string = replace(string, word=string.word - 1, is_behind=True)
         if string.is_behind:
-            earlier = [target for source, target in linked if source <= string.word]
-            target = len(words) - 1 if string.is_last else earlier[-1] if earlier else -1
+            earlier = [link for link in linked if link[0] <= string.word]
+            source, target = earlier[-1] if earlier else (-1, -1)
+            if string.is_last and not (string.before and source == string.word):
+                source, target = -1, len(words) - 1
             place = _end(text, words[target], string) if target >= 0 else 0
         else:
-            later = [target for source, target in linked if source >= string.word]
-            place = _start(text, words[later[0]], string) if later else len(text)
+            later = (link for link in linked if link[0] >= string.word)
+            source, target = next(later, (-1, -1))
+            place = _start(text, words[target], string) if target >= 0 else len(text)
+        is_linked = source == string.word
         left, right = text[:place][-1:], text[place : place + 1]
-        is_apart = left and not left.isspace() and not _joins(string.before, left)
-        ends_apart = right and not right.isspace() and not _joins(string.after, right)
+        is_apart = left and not left.isspace() and not _joins(string.before, left, is_linked)
+        ends_apart = right and not right.isspace() and not _joins(string.after, right, is_linked)
         ends_apart = ends_apart and not (string.is_behind and right in _CLOSING)
         inserted.append((place, " " * bool(is_apart) + string.text + " " * bool(ends_apart)))
     return with_inserted(text, inserted)
 
 
-def _joins(neighbour: str, character: str) -> bool:
-    """Returns whether a string touches a character of the translation as it touches one of the source."""
+def _joins(neighbour: str, character: str, is_linked: bool) -> bool:
+    """Returns whether a string touches a character of the translation as it touches one of the source.
+
+    `is_linked`: whether their words are linked.
+    """
     if neighbour in _OPENING and character in _OPENING:
         return True
-    return neighbour.isalnum() or neighbour == character
+    return (is_linked and neighbour.isalnum()) or neighbour == character
 
 
 def _end(text: str, word: tuple[int, int], string: Standing) -> int:

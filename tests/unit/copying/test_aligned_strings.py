@@ -70,6 +70,9 @@ def test_strings_follow_their_words() -> None:
     assert placed.text == "Rennt hier, me@a.b, und https://a.b sieht {x} %d Hunde"
     without_previous = with_strings("Rennt hier, und Hunde", removed.strings, [(4, 0), (2, 1), (0, 3)])
     assert without_previous.text == "https://a.b Rennt {x} hier, me@a.b, und %d Hunde"
+    part = removed_strings("Use a=b{x}.", STRINGS)
+    assert with_strings("a=b nutzen.", part.strings, [(0, 1), (1, 0)]).text == "a=b{x} nutzen."
+    assert with_strings("dies nutzen.", part.strings, [(0, 1)]).text == "dies nutzen {x}."
     variable = removed_strings("{x} dogs run", STRINGS)
     assert with_strings("Es rennen Hunde", variable.strings, [(0, 2), (1, 1)]).text == "Es rennen {x} Hunde"
     assert with_strings("A B", removed.strings, []).text == "A B %d {x} me@a.b, https://a.b"
