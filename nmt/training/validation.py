@@ -8,11 +8,12 @@ with several threads searches smaller batches, which changes rounding.
 from __future__ import annotations
 
 import math
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.decoding.alignment import AlignmentHeads
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.search import Hypothesis
 from nmt.decoding.search_batches import with_fixed_limits
@@ -39,6 +41,8 @@ from nmt.training.processes.ranks import Ranks, in_turn
 from nmt.training.update.objective import build_objective
 
 K = TypeVar("K")
+_Packed: TypeAlias = tuple[int, str]
+"""The width of attention weights, 0 for none, and their bytes."""
 _NUM_SAMPLES = 3
 
 
@@ -47,9 +51,10 @@ class ValidationStopped(Exception):
 
 
 class SharedSearcher(TorchSearcher):
-    """Searches each batch in one of the ranks; every rank gets all hypotheses, without attention.
+    """Searches each batch in one of the ranks; every rank gets all hypotheses.
 
-    All ranks call it with the same sentences.
+    All ranks call it with the same sentences. Heads that align words are not chosen before the end of a
+    training: all of the last layer are used.
 
     With `fixed`, the batches do not depend on the free memory of a GPU. `stop` is polled after each batch.
     """
@@ -69,7 +74,8 @@ class SharedSearcher(TorchSearcher):
             config = with_fixed_limits(config, ranks.device)
         if ranks.world > 1:  # by default, the batches on a CPU depend on its threads
             config = replace(config, max_sentences=config.sentences_per_batch)
-        super().__init__(models, tokenizer, config, device=ranks.device, precision=precision)
+        heads = [AlignmentHeads()] * len(models)
+        super().__init__(models, tokenizer, config, device=ranks.device, precision=precision, heads=heads)
         self._ranks, self._stop = ranks, stop
 
     def run(
@@ -89,7 +95,10 @@ class SharedSearcher(TorchSearcher):
                 if self._stop():
                     break
                 results[own[index]] = [
-                    [(one.ids, one.score, one.log_prob, one.unmet) for one in hypotheses]
+                    [
+                        (one.ids, one.score, one.log_prob, one.unmet, _packed(one.attention))
+                        for one in hypotheses
+                    ]
                     for hypotheses in cast(Sequence[Sequence[Hypothesis]], result)
                 ]
                 yield own[index], result
@@ -101,9 +110,19 @@ class SharedSearcher(TorchSearcher):
                 yield int(number), cast(Result, [list(map(_hypothesis, some)) for some in sentences])
 
 
-def _hypothesis(fields: tuple[Sequence[int], float, float, Sequence[int]]) -> Hypothesis:
-    ids, score, log_prob, unmet = fields
-    return Hypothesis(tuple(ids), score, log_prob, unmet=tuple(unmet))
+def _hypothesis(fields: tuple[Sequence[int], float, float, Sequence[int], _Packed]) -> Hypothesis:
+    ids, score, log_prob, unmet, (width, weights) = fields
+    attention = None
+    if width:
+        attention = torch.frombuffer(bytearray(b64decode(weights)), dtype=torch.float32).view(-1, width)
+    return Hypothesis(tuple(ids), score, log_prob, attention, tuple(unmet))
+
+
+def _packed(attention: Tensor | None) -> _Packed:
+    """Packs weights as float32: bytes have a quarter of the length that numbers would have in JSON."""
+    if attention is None:
+        return 0, ""
+    return attention.shape[1], b64encode(attention.float().contiguous().numpy().tobytes()).decode()
 
 
 class Validator:

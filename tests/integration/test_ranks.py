@@ -185,7 +185,10 @@ def test_a_run_changes_between_whole_and_sharded(
 
 @pytest.mark.slow
 def test_final_model_and_scores_do_not_depend_on_the_number_of_ranks(tmp_path: Path) -> None:
+    """Also of lines with variables, which no training line has: they are placed by links."""
     data = write_toy(tmp_path / "data", train=300, held_out=75)
+    for file in (data / "test.src", data / "test.tgt"):
+        file.write_text("".join(f"{line} {{n}} de\n" for line in file.read_text().splitlines()))
 
     def config(devices: str) -> TrainConfig:
         config = toy_config(data, tmp_path / devices, devices=devices, micro_batches=4, max_tokens=128)
@@ -205,6 +208,7 @@ def test_final_model_and_scores_do_not_depend_on_the_number_of_ranks(tmp_path: P
         assert all(again[split] == results[split] for split in ("valid", "test", "alignment"))
         assert again["training"]["candidates"] == results["training"]["candidates"]
         files = ("valid.a.hypotheses.txt", "valid.b.hypotheses.txt", "test.hypotheses.txt")
+        assert (tmp_path / devices / files[-1]).read_text().count("{n}") == 75
         for name in (*files, "model/model.safetensors"):
             assert (tmp_path / devices / name).read_bytes() == (tmp_path / "1" / name).read_bytes()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from nmt.config import DataConfig, SetConfig, SplitConfig, TrainConfig, TrainingConfig
+from nmt.decoding.search import Hypothesis
 from nmt.errors import UserError
 from nmt.training.figures.validated import (
     Figures,
@@ -22,7 +24,7 @@ from nmt.training.figures.validated import (
 )
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.progress import Progress
-from nmt.training.validation import ValidationStopped, shared_scores
+from nmt.training.validation import ValidationStopped, _hypothesis, _packed, shared_scores
 
 
 @pytest.mark.parametrize(
@@ -179,3 +181,14 @@ def test_the_sets_that_the_criterion_needs() -> None:
         with pytest.raises(UserError) as caught:
             TrainConfig(data=given, training=TrainingConfig(criterion_set="c"))
         assert str(caught.value) == f"training.criterion_set=c: not a set of data.valid.sets. {known}"
+
+
+def test_hypotheses_of_other_ranks_have_their_attention() -> None:
+    for attention in (torch.rand(3, 5), torch.rand(4, 6)[1:, ::2], None):
+        sent = [[4, 5], -1.5, -3.0, [0], _packed(attention)]
+        found = _hypothesis(json.loads(json.dumps(sent)))
+        assert found == Hypothesis((4, 5), -1.5, -3.0, None, (0,))
+        if attention is None:
+            assert found.attention is None
+        else:
+            assert torch.equal(found.attention, attention)
