@@ -165,7 +165,7 @@ class TrainingConfig(Section, key="training."):
     or fails because of a bug. With `torchrun`, use its `--max-restarts`."""
     precision: Precision = Precision.auto
     """Precision of matrix products; weights, norms, softmax and loss are in fp32. `auto` chooses for the
-    device."""
+    device: bf16 where it is supported and, on a CPU, a product in it is not slower than in fp32."""
     half_residual: bool | None = None
     """With bf16 or fp16: hidden states between sub-layers are in this format too, not only the operands of
     products. A GPU has less to move. null: false. It changes rounding, so it is fixed for the whole run."""

@@ -302,12 +302,10 @@ def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> Trai
     require_work(config.training, config.data.max_tokens, processes)
     begun = folder.resumable_config()
     config = with_vocabulary(config, begun)
-    device = choose_device("auto")
-    training = replace(
-        config.training,
-        precision=choose_precision(config.training.precision, device),
-        devices=str(processes),
-    )
+    device, precision = choose_device("auto"), config.training.precision
+    if begun is not None and device.type == "cpu" and precision is Precision.auto:
+        precision = begun.training.precision  # what was the faster one then
+    training = replace(config.training, precision=choose_precision(precision, device), devices=str(processes))
     if training.half_residual is None:
         training = replace(training, half_residual=begun is not None and bool(begun.training.half_residual))
     data = with_commits(config.data, None if begun is None else begun.data)

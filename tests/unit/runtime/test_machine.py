@@ -124,19 +124,38 @@ def test_the_tightest_quota_of_the_control_groups_counts(
 
 
 @pytest.mark.parametrize(
-    ("flags", "chosen"),
+    ("flags", "is_fast", "chosen"),
     [
-        ({"avx2"}, Precision.fp32),
-        ({"avx2", "avx512_bf16"}, Precision.bf16),
-        ({"amx_bf16", "amx_tile"}, Precision.bf16),
+        ({"avx2"}, True, Precision.fp32),
+        ({"avx2", "avx512_bf16"}, True, Precision.bf16),
+        ({"amx_bf16", "amx_tile"}, True, Precision.bf16),
+        ({"avx512_bf16"}, False, Precision.fp32),
     ],
 )
 def test_precision_follows_the_processor(
-    flags: set[str], chosen: Precision, monkeypatch: pytest.MonkeyPatch
+    flags: set[str], is_fast: bool, chosen: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "_cpu_flags", lambda: flags)
+    monkeypatch.setattr(machine, "_is_fast_in_bf16", lambda: is_fast)
     assert choose_precision(Precision.auto, torch.device("cpu")) is chosen
     assert choose_precision(Precision.fp32, torch.device("cpu")) is Precision.fp32
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_bf16_is_fast_if_a_product_is(
+    slow: torch.dtype, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Product:
+        def __init__(self, *size: int, dtype: torch.dtype) -> None:
+            self.dtype, self.T = dtype, self
+
+        def __matmul__(self, other: Product) -> None:
+            now[0] += 0.2 if self.dtype is slow else 0.1
+
+    now = [0.0]
+    monkeypatch.setattr(torch, "ones", Product)
+    monkeypatch.setattr(machine.time, "perf_counter", lambda: now[0])
+    assert machine._is_fast_in_bf16.__wrapped__() is expected
 
 
 @pytest.fixture

@@ -146,3 +146,19 @@ def test_what_needs_one_vocabulary_is_refused_before_the_data_are_prepared(
     with pytest.raises(UserError if refused else Preparing, match=messages[refused] if refused else None):
         run._checked_and_prepared(run.with_choices(config, folder, 1), folder, ALONE, 0.0)
     assert not folder.path.exists()
+
+
+@pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16])
+def test_a_resumed_run_keeps_the_precision_that_was_measured(
+    precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = DataConfig(name="x", source_lang="de", target_lang="en")
+    config = TrainConfig(run_dir=str(tmp_path), data=data, training=TrainingConfig(devices="1"))
+    assert config.training.precision is Precision.auto
+    folder = RunFolder(tmp_path)
+    measured = {Precision.fp32: Precision.bf16, Precision.bf16: Precision.fp32}[precision]
+    monkeypatch.setattr(run, "choose_precision", lambda one, _: measured if one is Precision.auto else one)
+    assert run.with_choices(config, folder, 1).training.precision is measured
+    begun = replace(config, training=replace(config.training, precision=precision))
+    monkeypatch.setattr(RunFolder, "resumable_config", lambda self: begun)
+    assert run.with_choices(config, folder, 1).training.precision is precision
