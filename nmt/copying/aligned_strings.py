@@ -137,12 +137,13 @@ def with_strings(text: str, strings: Sequence[Standing], links: Sequence[tuple[i
         else:
             later = (link for link in linked if link[0] >= string.word)
             source, target = next(later, (-1, -1))
-            place = _start(text, words[target], string) if target >= 0 else len(text)
+            end = _end(text, words[-1], replace(string, marks=1)) if words else 0
+            place = _start(text, words[target], string) if target >= 0 else end
         is_linked = source == string.word
         left, right = text[:place][-1:], text[place : place + 1]
         is_apart = left and not left.isspace() and not _joins(string.before, left, is_linked)
         ends_apart = right and not right.isspace() and not _joins(string.after, right, is_linked)
-        ends_apart = ends_apart and not (string.is_behind and right in _CLOSING)
+        ends_apart = ends_apart and not ((string.is_behind or target < 0) and right in _CLOSING)
         inserted.append((place, " " * bool(is_apart) + string.text + " " * bool(ends_apart)))
     return with_inserted(text, inserted)
 

@@ -75,6 +75,7 @@ def test_strings_follow_their_words() -> None:
     assert with_strings("dies nutzen.", part.strings, [(0, 1)]).text == "dies nutzen {x}."
     variable = removed_strings("{x} dogs run", STRINGS)
     assert with_strings("Es rennen Hunde", variable.strings, [(0, 2), (1, 1)]).text == "Es rennen {x} Hunde"
+    assert with_strings("A.", removed_strings("a {x} b.", STRINGS).strings, []).text == "A {x}."
     assert with_strings("A B", removed.strings, []).text == "A B %d {x} me@a.b, https://a.b"
 
 
