@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from toy import toy_config
 import nmt
 from nmt.bundle import load_bundle
 from nmt.config import ScheduleConfig, TokenizerConfig
+from nmt.copying.translation import Links
+from nmt.decoding.pairs import PairReader
 from nmt.runtime.checksums import SUMS, file_sum, read_sums
 from nmt.training.run import train
 
@@ -110,20 +113,41 @@ def test_a_model_that_reverses_aligns_in_reverse(reversal: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_analysis_names_a_system_that_translates_other_sentences(reversal: Path) -> None:
+def test_the_analysis_names_a_system_that_translates_other_sentences(
+    reversal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The links of given texts are set: none of another sentence, all of a reference.
+
+    A model that only reverses finds its source words by their places, so whether it aligns the words of
+    another sentence too depends on how its training rounds.
+    """
     sources, references = (
         (reversal / f"test.{end}").read_text(encoding="utf-8").split("\n")[:-1] for end in ("src", "tgt")
     )
+    others = references[1:] + references[:1]
+
+    def links(reader: PairReader, pairs: Sequence[tuple[str, str]]) -> list[Links]:
+        return [
+            () if target == other else tuple((0, word) for word in range(len(target.split())))
+            for (_, target), other in zip(pairs, others, strict=True)
+        ]
+
+    monkeypatch.setattr(PairReader, "align", links)
     report = nmt.evaluate(
         model_dir=reversal / "run",
         sources=sources,
         references=references,
-        baseline=references[1:] + references[:1],
+        baseline=others,
         overrides=["analysis=true", "device=cpu", "threads=1"],
     )
     assert report.analysis is not None
-    assert report.analysis.signs["unaligned"].hypotheses == 0
-    assert report.analysis.baseline_signs["unaligned"].is_fault
+    unaligned, of_baseline = (
+        signs["unaligned"] for signs in (report.analysis.signs, report.analysis.baseline_signs)
+    )
+    longer = [row for row, line in enumerate(others) if len(line.split()) >= 5]
+    assert (unaligned.hypotheses, unaligned.is_fault) == (0, False)
+    assert (of_baseline.hypotheses, of_baseline.rows, of_baseline.references) == (len(longer), longer, 0)
+    assert of_baseline.is_fault
 
 
 @pytest.mark.slow
