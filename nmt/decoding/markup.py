@@ -119,6 +119,10 @@ class StringPlacer:
             for translation, other, one in zip(translations, linked, bare, strict=True)
         ]
 
+    def finds(self, line: str) -> bool:
+        """Returns whether a line, or a sentence of it, can have strings that are removed without `markup`."""
+        return self._unknown is not None and bool(self._unknown.search(without_tag(line, self._symbols)))
+
     def _bare(self, line: str, given: Sequence[str], pattern: re.Pattern[str]) -> _Bare:
         """Returns a line without its strings, which match the pattern; as it is if a given text has some."""
         rest = without_tag(line, self._symbols)

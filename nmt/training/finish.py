@@ -16,9 +16,13 @@ from nmt import __version__
 from nmt.bundle import MOST_RESULTS, load_bundle, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
 from nmt.config.storage import with_values
+from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
+from nmt.decoding.alignment import AlignmentHeads
 from nmt.decoding.facts import TextFacts
+from nmt.decoding.markup import StringPlacer
+from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.evaluation.report import Report
@@ -73,7 +77,10 @@ def finish(
     penalty, known = tuned_length_penalty(config, prepared, model, ranks, selection.best.hypotheses)
     if penalty is not None:
         config = with_values(config, {"decoding.length_penalty": penalty["chosen"]})
-    searcher = SharedSearcher([model], prepared.tokenizer, config.decoding.for_segments(), ranks)
+    alignment = ranks.share(_alignment(config, model, prepared, ranks) if ranks.is_main else None)
+    heads = AlignmentHeads.from_results({"alignment": alignment})
+    decoding = config.decoding.for_segments()
+    searcher = SharedSearcher([model], prepared.tokenizer, decoding, ranks, heads=heads)
     results: dict[str, Any]
     results, translations = _scores(searcher, config, prepared, folder, ranks, valid=known)
     if ranks.is_main:
@@ -81,12 +88,11 @@ def finish(
         results["data"] = prepared.report
         if penalty is not None:
             results["length_penalty"] = penalty
-        if (alignment := _alignment(searcher, model, prepared)) is not None:
+        if alignment is not None:
             results["alignment"] = alignment
         results["diagnosis"] = _diagnosis(config, prepared, folder, run, results, translations)
     if config.start_from is not None:
         if ranks.share(ranks.is_main and _start_is_unchanged(config, start)):
-            decoding = config.decoding.for_segments()
             first = [initial_model(config, prepared)]
             before = SharedSearcher(first, prepared.tokenizer, decoding, ranks)
             results["before"], _ = _scores(before, config, prepared, folder, ranks, name="before")
@@ -134,10 +140,13 @@ def _start_is_unchanged(config: TrainConfig, start: str | None) -> bool:
 _LEXICON_PAIRS = 20_000
 
 
-def _alignment(searcher: SharedSearcher, model: Seq2Seq, prepared: Prepared) -> dict[str, Any] | None:
+def _alignment(
+    config: TrainConfig, model: Seq2Seq, prepared: Prepared, ranks: Ranks
+) -> dict[str, Any] | None:
     """Chooses the heads that align words, on the validation set; None if there is no choice."""
     if model.attention_shape is None:
         return None
+    searcher = TorchSearcher([model], prepared.tokenizer, config.decoding, device=ranks.device)
     start, train, valid = time.monotonic(), prepared.train, Store.joined([*prepared.valid_stores.values()])
     sample = np.random.default_rng(1).integers(0, train.num_pairs, min(train.num_pairs, _LEXICON_PAIRS))
     choice = searcher.choose_heads(
@@ -259,14 +268,17 @@ def _scores(
     All ranks translate. Only rank 0 scores and writes; the others return an empty result.
 
     `name` is that of the model in file names and on the progress bar; empty: the final model. `valid` are
-    translations of validation sets that the model has made already.
+    translations of validation sets that the model has made already, before the heads that align words were
+    chosen.
     """
     facts = TextFacts.of(config.data, {"data": prepared.report})
     results: dict[str, Any] = {}
     translations: dict[str, Sequence[str]] = {}
     translator = Translator(searcher, prepared.tokenizer, facts=facts)
     for split, sets, known in (("test", prepared.test, None), ("valid", prepared.valid, valid)):
-        hypotheses: dict[str, Sequence[str]] = dict(known or {})
+        hypotheses = {
+            key: _placed_again(text, sets[key], translator, facts) for key, text in (known or {}).items()
+        }
         if missing := {key: text for key, text in sets.items() if key not in hypotheses}:
             count, words = sum(len(text.sources) for text in missing.values()), f"translating {split} {name}"
             with progress(total=count, unit="sentences", description=words.rstrip()) as bar:
@@ -281,6 +293,18 @@ def _scores(
         reports = {key: report_of(text, hypotheses[key], config) for key, text in sets.items()}
         results[split] = Report.of_sets(split, reports).results()
     return results, translations
+
+
+def _placed_again(
+    translations: Sequence[str], text: HeldOut, translator: Translator, facts: TextFacts
+) -> Sequence[str]:
+    """Returns the translations of a set, those with strings that word links place made again."""
+    kinds = StringPlacer.of_tags, StringPlacer.of_words
+    placers = [kind(facts, translator.searcher, translator.tokenizer) for kind in kinds]
+    rows = [row for row, line in enumerate(text.inputs) if any(placer.finds(line) for placer in placers)]
+    again = translator.translate([text.inputs[row] for row in rows])
+    changed = {row: one.hypotheses[0].text for row, one in zip(rows, again, strict=True)}
+    return [changed.get(row, line) for row, line in enumerate(translations)]
 
 
 def _log_selection(selection: Selection, config: TrainConfig) -> None:

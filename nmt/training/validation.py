@@ -53,8 +53,8 @@ class ValidationStopped(Exception):
 class SharedSearcher(TorchSearcher):
     """Searches each batch in one of the ranks; every rank gets all hypotheses.
 
-    All ranks call it with the same sentences. Heads that align words are not chosen before the end of a
-    training: all of the last layer are used.
+    All ranks call it with the same sentences. `heads` align words, in each model. By default, as before the
+    end of a training, all of the last layer do.
 
     With `fixed`, the batches do not depend on the free memory of a GPU. `stop` is polled after each batch.
     """
@@ -67,6 +67,7 @@ class SharedSearcher(TorchSearcher):
         ranks: Ranks,
         *,
         precision: Precision = Precision.fp32,
+        heads: AlignmentHeads | None = None,
         fixed: bool = False,
         stop: Callable[[], bool] = bool,
     ) -> None:
@@ -74,8 +75,8 @@ class SharedSearcher(TorchSearcher):
             config = with_fixed_limits(config, ranks.device)
         if ranks.world > 1:  # by default, the batches on a CPU depend on its threads
             config = replace(config, max_sentences=config.sentences_per_batch)
-        heads = [AlignmentHeads()] * len(models)
-        super().__init__(models, tokenizer, config, device=ranks.device, precision=precision, heads=heads)
+        of_models = [heads or AlignmentHeads()] * len(models)
+        super().__init__(models, tokenizer, config, device=ranks.device, precision=precision, heads=of_models)
         self._ranks, self._stop = ranks, stop
 
     def run(

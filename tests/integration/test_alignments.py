@@ -14,8 +14,10 @@ from toy import toy_config
 
 import nmt
 from nmt.bundle import load_bundle
-from nmt.config import ScheduleConfig, TokenizerConfig
+from nmt.config import ScheduleConfig, Shift, TokenizerConfig
 from nmt.copying.translation import Links
+from nmt.decoding.alignment import AlignmentHeads
+from nmt.decoding.head_choice import HeadChoice
 from nmt.decoding.pairs import PairReader
 from nmt.runtime.checksums import SUMS, file_sum, read_sums
 from nmt.training.run import train
@@ -62,6 +64,10 @@ def test_wrong_uses(toy: Toy, trained: Path, tmp_path: Path) -> None:
     for options, message in (
         (["alignments=test.src", "input=test.src"], "alignments=test.src: is also the input"),
         ([f"alignments={tmp_path}/x", f"output={tmp_path}/x"], "is also the output. Give another name."),
+        (
+            ["alignments=true"],
+            "alignments=true: must name a file. Give a name, or ./true ",
+        ),
         (["alignments=none/x"], "alignments=none/x: "),
     ):
         assert message in toy.refused("nmt-translate", model, *options, text="ba\n")
@@ -178,3 +184,22 @@ def test_the_choice_is_stored(reversal: Path, tmp_path: Path) -> None:
     options = {"alignment_heads": values["heads"], "alignment_shift": values["shift"]}
     [[best]] = loaded.translate_nbest(["a b c"], alignments=True, **options)
     assert best.alignment == ((2, 0), (1, 1), (0, 2))
+
+
+def test_the_final_scores_use_the_chosen_heads(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They place strings that the model does not know, so nmt-eval computes the same scores."""
+    sources = (data / "valid.src").read_text(encoding="utf-8").split("\n")[:-1]
+    lines = [line.replace(" ", " {name} ", 2) for line in sources]
+    folder = Path(shutil.copytree(data, tmp_path / "data"))
+    (folder / "valid.src").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    choice = HeadChoice(AlignmentHeads(((0, 1),), Shift.reading), 1.0, 0.5, 10)
+    monkeypatch.setattr("nmt.decoding.torch_searcher.choose_heads", lambda *pairs: choice)
+    train(toy_config(folder, tmp_path / "run", max_updates=120, validate_every=120, checkpoint_every=120))
+    model = nmt.load(tmp_path / "run", device="cpu", threads=1)
+    translations = (tmp_path / "run/valid.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    assert translations == model.translate(lines)
+    assert translations != model.translate(
+        lines, alignment_heads=[[0, 0], [0, 1], [0, 2], [0, 3]], alignment_shift="predicting"
+    )
