@@ -335,6 +335,8 @@ def _check_output(config: TranslateConfig) -> None:
         name = getattr(config, key)
         if name is None:
             continue
+        if name in ("true", "false"):
+            raise UserError(f"{key}={name}: must name a file. Give a name, or ./{name} if that is the name.")
         path = expanded(name)
         if path.suffix in COMPRESSED:
             raise UserError(
