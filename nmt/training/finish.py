@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from nmt import __version__
-from nmt.bundle import MOST_RESULTS, load_bundle, read_config, save_bundle
+from nmt.bundle import MOST_RESULTS, load_bundle, read_config, read_results, save_bundle
 from nmt.config import Average, Precision, TrainConfig
 from nmt.config.storage import with_values
 from nmt.data.corpora.held_out import HeldOut
@@ -92,9 +92,10 @@ def finish(
             results["alignment"] = alignment
         results["diagnosis"] = _diagnosis(config, prepared, folder, run, results, translations)
     if config.start_from is not None:
-        if ranks.share(ranks.is_main and _start_is_unchanged(config, start)):
+        heads = ranks.share(_heads_of_start(config, start) if ranks.is_main else None)
+        if heads is not None:
             first = [initial_model(config, prepared)]
-            before = SharedSearcher(first, prepared.tokenizer, decoding, ranks)
+            before = SharedSearcher(first, prepared.tokenizer, decoding, ranks, heads=heads)
             results["before"], _ = _scores(before, config, prepared, folder, ranks, name="before")
         else:
             log.warning(
@@ -128,13 +129,18 @@ def _diagnosis(
     return diagnosis(FinishedRun(folder, config, records, results, {}, texts, flat_until))
 
 
-def _start_is_unchanged(config: TrainConfig, start: str | None) -> bool:
-    """Returns whether `start_from` has the weights with which the run has begun."""
+def _heads_of_start(config: TrainConfig, start: str | None) -> AlignmentHeads | None:
+    """Returns the heads that align words in the model in `start_from`.
+
+    None if it is not there any more, or does not have the weights with which the run has begun.
+    """
     try:
         folder = start_folder(config)
-        return folder is not None and weights_fingerprint(folder) == start
+        if folder is None or weights_fingerprint(folder) != start:
+            return None
+        return AlignmentHeads.from_results(read_results(folder)) or AlignmentHeads()
     except UserError:
-        return False
+        return None
 
 
 _LEXICON_PAIRS = 20_000

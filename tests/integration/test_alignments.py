@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,7 +190,10 @@ def test_the_choice_is_stored(reversal: Path, tmp_path: Path) -> None:
 def test_the_final_scores_use_the_chosen_heads(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They place strings that the model does not know, so nmt-eval computes the same scores."""
+    """They place strings that the model does not know, so nmt-eval computes the same scores.
+
+    The scores before a fine-tuning use those of the model that it begins with.
+    """
     sources = (data / "valid.src").read_text(encoding="utf-8").split("\n")[:-1]
     lines = [line.replace(" ", " {name} ", 2) for line in sources]
     folder = Path(shutil.copytree(data, tmp_path / "data"))
@@ -203,3 +207,9 @@ def test_the_final_scores_use_the_chosen_heads(
     assert translations != model.translate(
         lines, alignment_heads=[[0, 0], [0, 1], [0, 2], [0, 3]], alignment_shift="predicting"
     )
+
+    monkeypatch.setattr("nmt.decoding.torch_searcher.choose_heads", lambda *pairs: None)
+    tuned = toy_config(folder, tmp_path / "tuned", max_updates=1)
+    train(replace(tuned, start_from=str(tmp_path / "run")))
+    before = (tmp_path / "tuned/valid.before.hypotheses.txt").read_text(encoding="utf-8")
+    assert before.split("\n")[:-1] == translations
