@@ -25,10 +25,11 @@ SMALL = (
     "training.checkpoint_every=2",
     "training.precision=fp32",
     "training.threads=1",
+    "training.report=false",
     "decoding.beam_size=2",
     "decoding.max_length_offset=10",
 )
-"""Options of a training of a few seconds: one layer in encoder and decoder, and a few updates."""
+"""Options of a training of a few seconds: one layer in encoder and decoder, a few updates, and no page."""
 
 LEARNING = (
     "training.max_updates=160",

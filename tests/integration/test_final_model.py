@@ -208,7 +208,7 @@ def test_the_length_penalty_is_chosen_for_a_finished_run(
 ) -> None:
     monkeypatch.setattr(Trainer, "_update", no_update)
     options = config(data, copied)
-    tuned = replace(options, training=replace(options.training, tune_length_penalty=True))
+    tuned = replace(options, training=replace(options.training, tune_length_penalty=True, report=True))
     train(tuned)
     assert "training.tune_length_penalty has changed: choosing the final model again" in said.text
     chosen = assert_length_penalty(copied, data)
@@ -221,9 +221,8 @@ def test_the_length_penalty_is_chosen_for_a_finished_run(
 
 
 def test_a_length_penalty_that_is_too_high_becomes_lower(data: Path, tmp_path: Path) -> None:
-    options = toy_config(
-        data, tmp_path / "run", max_updates=120, validate_every=120, schedule=FAST, tune_length_penalty=True
-    )
+    whole = {"max_updates": 120, "validate_every": 120, "schedule": FAST, "report": True}
+    options = toy_config(data, tmp_path / "run", tune_length_penalty=True, **whole)
     train(replace(options, decoding=replace(options.decoding, length_penalty=3.0)))
     assert assert_length_penalty(tmp_path / "run", data) < 3.0
 

@@ -24,9 +24,13 @@ def sections_of(page: Path) -> list[str]:
     return re.findall(r'<section id="([\w-]+)"', page.read_text(encoding="utf-8"))
 
 
+def options(toy: Toy, *overrides: str) -> list[str]:
+    return toy.small("training.report=true", *overrides)
+
+
 def test_a_run_writes_its_page_and_nmt_eval_one_with_its_sections(toy: Toy, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    toy.done("nmt-train", *toy.small(f"run_dir={run}", "training.log_every=1"))
+    toy.done("nmt-train", *options(toy, f"run_dir={run}", "training.log_every=1"))
     page = run / "report.html"
     expected = "summary diagnosis curves scores signs samples attention data training options commands"
     assert {*expected.split()} <= {*sections_of(page)}
@@ -47,9 +51,9 @@ def test_a_run_writes_its_page_and_nmt_eval_one_with_its_sections(toy: Toy, tmp_
 
 def test_the_page_is_current_while_training(toy: Toy, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    options = toy.small(f"run_dir={run}", "training.report_every=2", "training.validate_every=1")
+    given = options(toy, f"run_dir={run}", "training.report_every=2", "training.validate_every=1")
     failing = ["evaluation.metrics=[comet]", "evaluation.comet.command=/bin/false"]
-    toy.refused("nmt-train", *options, *failing, "training.max_updates=5")  # after the training
+    toy.refused("nmt-train", *given, *failing, "training.max_updates=5")  # after the training
     validated = data_of(run / "report.html")["curves"]["valid"]["loss"]
     assert [update for update, _ in validated] == [1, 2, 3, 4]
     assert "The run has not ended" in (run / "report.html").read_text()
@@ -58,7 +62,7 @@ def test_the_page_is_current_while_training(toy: Toy, tmp_path: Path) -> None:
 def test_a_page_that_fails_does_not_end_the_run(toy: Toy, tmp_path: Path) -> None:
     run = tmp_path / "run"
     (run / "report.html").mkdir(parents=True)
-    result = toy.done("nmt-train", *toy.small(f"run_dir={run}", "training.report_every=1"))
+    result = toy.done("nmt-train", *options(toy, f"run_dir={run}", "training.report_every=1"))
     warnings = re.findall(r"report\.html: the page of the run was not written: .*", result.stderr.decode())
     assert len(warnings) == 3 and (run / "results.json").exists()
 
@@ -67,7 +71,7 @@ def test_a_page_that_fails_does_not_end_the_run(toy: Toy, tmp_path: Path) -> Non
 @needs_chromium
 def test_the_page_in_a_browser(toy: Toy, tmp_path: Path) -> None:
     """The parts that a run adds: the page of attention, and commands to copy; axe-core."""
-    toy.done("nmt-train", *toy.small(f"run_dir={tmp_path / 'run'}", "data.target_lang=zho_Hans"))
+    toy.done("nmt-train", *options(toy, f"run_dir={tmp_path / 'run'}", "data.target_lang=zho_Hans"))
     with chromium(500) as driver:
         driver.get((tmp_path / "run" / "report.html").as_uri())
         run = driver.execute_script

@@ -65,6 +65,7 @@ def toy_config(
         "validate_every": 4,
         "checkpoint_every": 4,
         "log_every": 2,
+        "report": False,
         "threads": 1,
         "devices": "1",
         **training,
