@@ -13,7 +13,7 @@ from nmt.api.session import Folder, session
 from nmt.config import TrainConfig, TranslateConfig
 from nmt.decoding.loading import LoadedModels
 from nmt.decoding.terminology import load_terminology
-from nmt.decoding.translation import log_numbers, log_problems
+from nmt.decoding.translation import ProblemLog
 from nmt.documents.files import file_of
 from nmt.documents.pair import Pair
 from nmt.errors import UserError
@@ -379,10 +379,10 @@ class Model:
                     alignments=alignments,
                     markup=markup,
                 )
+        problems = ProblemLog()
         for number, translation in enumerate(translations, 1):
-            log_problems(translation, number)
-        wrong = [number for number, translation in enumerate(translations, 1) if translation.numbers]
-        log_numbers(wrong, len(translations))
+            problems.add(translation, number)
+        problems.end()
         return translations
 
     def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:

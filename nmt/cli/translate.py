@@ -53,7 +53,7 @@ from nmt.cli.prompt import Settings, converse
 from nmt.config import TranslateConfig, folders
 from nmt.data.corpora.opening import COMPRESSED
 from nmt.decoding.terminology import Terms, configured_terms
-from nmt.decoding.translation import log_numbers, log_problems, pharaoh, problems
+from nmt.decoding.translation import ProblemLog, pharaoh, problems
 from nmt.documents.files import DocumentFormat, format_of
 from nmt.documents.pair import Pair
 from nmt.documents.rows import Format, Lines, Request, TranslateRequests, without_added_words
@@ -254,7 +254,7 @@ def filter_lines(
     """
     config, start = form.config, time.monotonic()
     num_lines = num_tokens = 0
-    with_numbers: list[int] = []
+    found = ProblemLog()
     requests = (form.read(line, number) for number, line in enumerate(lines, 1))
     windows = full_windows(requests, window) if total is not None else ready_windows(requests, window)
     hidden = total is None or (config.output is None and product().isatty())
@@ -273,12 +273,10 @@ def filter_lines(
                 bar.update(1)
                 if request.error is not None:
                     log.warning(request.error)
-                log_problems(translation, num_lines)
-                if translation.numbers:
-                    with_numbers.append(num_lines)
+                found.add(translation, num_lines)
         out.write(form.end())
         out.flush()
-    log_numbers(with_numbers, num_lines)
+    found.end()
     seconds = time.monotonic() - start
     rate = num_lines / max(seconds, 1e-9)
     log.info(f"{num_lines:,} lines, {num_tokens:,} tokens, {seconds:,.1f} s, {rate:,.0f} lines/s")

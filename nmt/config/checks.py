@@ -67,12 +67,12 @@ def auto_or(default: int | str, bound: Bound, words: str) -> Any:
     return dataclasses.field(default=default, metadata={_BOUND: bound, _OR_AUTO: words})
 
 
-def auto_or_truth() -> Any:
-    """Returns the field of an option that is `auto`, true or false; the default is `auto`.
+def auto_or_truth(default: bool | str = "auto") -> Any:
+    """Returns the field of an option that is `auto`, true or false.
 
     Its type is `Any`, as with `auto_or`.
     """
-    return dataclasses.field(default="auto", metadata={_TRUTH: ("auto", "true", "false")})
+    return dataclasses.field(default=default, metadata={_TRUTH: ("auto", "true", "false")})
 
 
 def truth_choices(field: dataclasses.Field[Any]) -> Sequence[str]:

@@ -66,6 +66,7 @@ RECIPE_KEYS = (
     "training.tune_length_penalty",
     "decoding.beam_size",
     "decoding.length_penalty",
+    "decoding.retry_loops",
 )
 """The options that `recipe=auto` chooses, unless they are given."""
 

@@ -82,9 +82,10 @@ class DecodingConfig(
     coverage_penalty: float = bounded(0.0, between(0, 1000))
     """GNMT's beta: lowers the scores of translations that attend too little to some source tokens (Wu et al.
     2016, eq. 14). The hypotheses that the beam search returns are ranked again. 0: no penalty."""
-    retry_loops: bool = False
+    retry_loops: Any = auto_or_truth(False)
     """Translate a line again without repeated sequences of 3 tokens if its translation repeats the same
-    tokens again and again, and the source does not. A warning names the line."""
+    tokens again and again, and the source does not. A warning counts such lines. `auto`: in beam search, but
+    not with `samples`."""
     no_repeat_ngram: int = bounded(0, between(0, 100))
     """No sequence of this many tokens occurs twice in a translation. 0: repetition is allowed."""
     placeholders: bool = True

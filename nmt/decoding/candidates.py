@@ -86,7 +86,12 @@ def best_candidates(expected: Sequence[Sequence[float]]) -> list[int]:
     return [max(range(len(values)), key=lambda index: (values[index], -index)) for values in expected]
 
 
-def has_loop(ids: Sequence[Hashable], times: int = 4, tokens: int = 8) -> bool:
+def is_stuck(ids: Sequence[int]) -> bool:
+    """Returns whether a translation repeats tokens as no reference of the measured corpora does."""
+    return has_loop(ids, times=3, tokens=6) or has_loop(ids, times=2, tokens=8)
+
+
+def has_loop(ids: Sequence[Hashable], times: int, tokens: int) -> bool:
     """Returns whether a sequence has a loop: equal tokens `times` times in a row, `tokens` or more in all."""
     if len(set(ids)) > len(ids) - (times - 1):
         return False  # too few tokens occur twice

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nmt.copying.strings import NUM_PLACEHOLDERS
 from nmt.runtime.streams import log
@@ -91,25 +90,41 @@ BLANK = Translation((ScoredText("", 0.0),))
 """The result for a blank line: the empty line with the probability 1."""
 
 
-def log_problems(translation: Translation, number: int) -> None:
-    """Logs the problems of the translation of line `number`, except its numbers: see `log_numbers`."""
-    others = replace(translation, numbers=()) if translation.numbers else translation
-    for problem in problems(others, number):
-        log.warning(problem)
+class ProblemLog:
+    """Logs the problems of translations: those that many lines may have in one line each, at the end."""
 
+    def __init__(self) -> None:
+        self._total, self._lines = 0, {name: list[int]() for name in _OFTEN}
 
-def log_numbers(lines: Sequence[int], total: int) -> None:
-    """Logs in one line which of `total` lines have translations that lack or change a number."""
-    if lines:
-        first = ", ".join(f"{number:,}" for number in lines[:_SHOWN])
-        more = ", ..." if len(lines) > _SHOWN else ""
-        log.warning(
-            f"numbers of {len(lines):,} of {total:,} lines: their translations lack or change some. "
-            f"Lines: {first}{more} (decoding.numbers)"
-        )
+    def add(self, translation: Translation, number: int, *, others: bool = True) -> None:
+        """Logs the problems of line `number` that few lines have, unless `others` is false."""
+        self._total += 1
+        for name, lines in self._lines.items():
+            if getattr(translation, name):
+                lines.append(number)
+        for problem in problems(replace(translation, **_NONE_OF_THEM), number) if others else ():
+            log.warning(problem)
+
+    def end(self) -> None:
+        """Logs which lines have each of the problems that many lines may have."""
+        for name, lines in self._lines.items():
+            if lines:
+                subject, what, option = _OFTEN[name]
+                first = ", ".join(f"{number:,}" for number in lines[:_SHOWN])
+                more = ", ..." if len(lines) > _SHOWN else ""
+                log.warning(
+                    f"{subject} of {len(lines):,} of {self._total:,} lines: {what}. "
+                    f"Lines: {first}{more} ({option})"
+                )
 
 
 _SHOWN = 10  # lines that the log names
+_OFTEN = {
+    "lost": ("sentences", "their translations have fewer", "decoding.split_sentences"),
+    "retried": ("loops", "translated again without repetition", "decoding.retry_loops"),
+    "numbers": ("numbers", "their translations lack or change some", "decoding.numbers"),
+}
+_NONE_OF_THEM: dict[str, Any] = {"lost": None, "retried": False, "numbers": ()}
 
 
 def problems(translation: Translation, number: int) -> list[str]:

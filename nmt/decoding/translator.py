@@ -17,7 +17,7 @@ from nmt.copying.strings import tag_pairs
 from nmt.copying.translation import identity_links, needs_no_model
 from nmt.data.corpora.sources import without_tag
 from nmt.decoding.alignment import Alignment, word_links
-from nmt.decoding.candidates import Utility, chosen_candidates, has_loop
+from nmt.decoding.candidates import Utility, chosen_candidates, is_stuck
 from nmt.decoding.casing import Recaser
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.joining import joined_lines
@@ -347,10 +347,10 @@ class Translator:
 
     def _retry_loops(self, lines: Sequence[Line], request: SearchRequest) -> None:
         """Searches lines again, without repetition, if their translation has a loop and their source none."""
-        if not self.config.retry_loops:
+        if not self.config.retry_loops or self.config.samples:
             return
         looping = [
-            line for line in lines if has_loop(line.hypotheses[0].ids) and not has_loop(line.sentence.source)
+            line for line in lines if is_stuck(line.hypotheses[0].ids) and not is_stuck(line.sentence.source)
         ]
         self._search(looping, replace(request, stricter=True))
         for line in looping:

@@ -20,7 +20,7 @@ from nmt.config import (
 from nmt.data.corpora.text import expand, read_lines
 from nmt.decoding.candidates import Utility
 from nmt.decoding.loading import LoadedModels, set_up
-from nmt.decoding.translation import log_numbers
+from nmt.decoding.translation import ProblemLog
 from nmt.errors import UserError
 from nmt.evaluation.analysis.model_signs import THRESHOLD, ModelFacts, token_scores, unaligned_shares
 from nmt.evaluation.analysis.result import analyse
@@ -381,12 +381,10 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
         warn_of_cut_sources(len(cut), len(sources), cut[0].cut_to, cut[0].cut_by)
     if appended := sum(translation.appended > 0 for translation in translations):
         log.warning(f"{appended:,} of {len(sources):,} translations: URLs, tags or variables appended")
-    if lost := sum(translation.lost is not None for translation in translations):
-        log.warning(
-            f"{lost:,} of {len(sources):,} translations: fewer sentences than in the source "
-            "(decoding.split_sentences)"
-        )
-    log_numbers([row for row, one in enumerate(translations, 1) if one.numbers], len(sources))
+    problems = ProblemLog()
+    for number, translation in enumerate(translations, 1):
+        problems.add(translation, number, others=False)
+    problems.end()
     task.details |= {"decoding": storage.to_plain(config.decoding), "precision": loaded.precision.name}
     return [translation.hypotheses[0].text for translation in translations]
 

@@ -369,7 +369,7 @@ def _faults(run: FinishedRun) -> Iterator[Finding]:
             if count.is_fault:
                 words = f"{key}: {count.hypotheses} of {count.sentences}, references {count.references}."
                 faults.setdefault(name, []).append(words)
-    options = _OPTIONS
+    options = _OPTIONS | ({"loops": ""} if run.config.decoding.retry_loops else {})
     # No penalty is right for a model that writes both.
     if not {"short", "long"} <= faults.keys() and not run.config.training.tune_length_penalty:
         options = options | dict.fromkeys(["short", "long"], "training.tune_length_penalty=true")

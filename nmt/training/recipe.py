@@ -268,6 +268,7 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "training.tune_length_penalty": "decoding.length_penalty" in _open(config),
         "decoding.beam_size": 5,
         "decoding.length_penalty": _LENGTH_PENALTY,
+        "decoding.retry_loops": "auto",
     }
     return choices, _reasons(facts, config, _with_open(config, choices), epochs, is_limited)
 

@@ -17,7 +17,7 @@ from nmt.config import DecodingConfig, Numbers
 from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS, Next, find, mask, mask_texts, restore
 from nmt.decoding.facts import TextFacts
 from nmt.decoding.torch_searcher import TorchSearcher
-from nmt.decoding.translation import Translation, log_numbers, log_problems, problems
+from nmt.decoding.translation import ProblemLog, Translation, problems
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 
@@ -82,11 +82,12 @@ def test_numbers_of_a_line_in_parts_are_joined() -> None:
 def test_the_log_has_one_line_for_all_numbers(caplog: pytest.LogCaptureFixture) -> None:
     found = fives().translate(["see 71 words"] * 12 + ["words"])
     with caplog.at_level(logging.WARNING, "nmt"):
+        problem_log = ProblemLog()
+        problem_log.end()
         for number, translation in enumerate(found, 1):
-            log_problems(translation, number)
+            problem_log.add(translation, number)
         assert caplog.messages == []
-        log_numbers([number for number, one in enumerate(found, 1) if one.numbers], len(found))
-        log_numbers([], 5)
+        problem_log.end()
     assert caplog.messages == [
         "numbers of 12 of 13 lines: their translations lack or change some. Lines: 1, 2, 3, 4, 5, 6, 7, 8, "
         "9, 10, ... (decoding.numbers)"

@@ -74,6 +74,13 @@ def test_a_loop_is_translated_again() -> None:
     ]
 
 
+def test_auto_retries_no_samples() -> None:
+    [retried] = stuck_translator(retry_loops="auto").translate(LINES[1:2])
+    [sampled] = stuck_translator(retry_loops="auto", samples=2, top_k=1).translate(LINES[1:2])
+    assert retried.retried and not sampled.retried
+    assert sampled.hypotheses[0].text.split()[1:] == ["stuck"] * 22
+
+
 def test_a_retried_line_is_the_same_alone_and_in_workers() -> None:
     lines = [*LINES * 3, *["five six"] * 80]
     alone = [stuck_translator(retry_loops=True).translate([line])[0] for line in LINES]
