@@ -92,10 +92,10 @@ def finish(
             results["alignment"] = alignment
         results["diagnosis"] = _diagnosis(config, prepared, folder, run, results, translations)
     if config.start_from is not None:
-        heads = ranks.share(_heads_of_start(config, start) if ranks.is_main else None)
-        if heads is not None:
-            first = [initial_model(config, prepared)]
-            before = SharedSearcher(first, prepared.tokenizer, decoding, ranks, heads=heads)
+        first = ranks.share(_heads_of_start(config, start) if ranks.is_main else None)
+        if first is not None:
+            models = [initial_model(config, prepared)]
+            before = SharedSearcher(models, prepared.tokenizer, decoding, ranks, heads=first)
             results["before"], _ = _scores(before, config, prepared, folder, ranks, name="before")
         else:
             log.warning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -19,7 +20,7 @@ from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.decoding.candidates import has_loop
 from nmt.decoding.processors import Diversity, DiversityOptions, configured_processors
 from nmt.decoding.search import Hypothesis, ranked_by_coverage
-from nmt.decoding.translation import problems
+from nmt.decoding.translation import ProblemLog, problems
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 
@@ -61,7 +62,7 @@ def stuck_translator(**options: Any) -> Translator:
 LINES = ["one two", "one stuck two", "", " ".join(["stuck"] * 9), "three"]
 
 
-def test_a_loop_is_translated_again() -> None:
+def test_a_loop_is_translated_again(caplog: pytest.LogCaptureFixture) -> None:
     plain, retried = stuck_translator().translate(LINES), stuck_translator(retry_loops=True).translate(LINES)
     assert plain[1].hypotheses[0].text.split()[1:] == ["stuck"] * 22
     assert not any(one.retried for one in plain)
@@ -71,6 +72,14 @@ def test_a_loop_is_translated_again() -> None:
     assert problems(retried[1], 2) == [
         "line 2: the translation repeated the same tokens again and again; translated again without "
         "repetition (decoding.retry_loops)"
+    ]
+    problem_log = ProblemLog()
+    with caplog.at_level(logging.WARNING, "nmt"):
+        for number, translation in enumerate(retried, 1):
+            problem_log.add(translation, number)
+        problem_log.end()
+    assert caplog.messages == [
+        "loops of 1 of 5 lines: translated again without repetition. Lines: 2 (decoding.retry_loops)"
     ]
 
 
