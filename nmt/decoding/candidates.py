@@ -87,7 +87,7 @@ def best_candidates(expected: Sequence[Sequence[float]]) -> list[int]:
 
 
 def is_stuck(ids: Sequence[int]) -> bool:
-    """Returns whether a translation repeats tokens as no reference of four corpora does (docs/recipes.md)."""
+    """Returns whether a translation repeats tokens as no measured reference does (docs/recipes.md)."""
     return has_loop(ids, times=3, tokens=6) or has_loop(ids, times=2, tokens=8)
 
 
