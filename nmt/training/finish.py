@@ -92,9 +92,10 @@ def finish(
             results["alignment"] = alignment
         results["diagnosis"] = _diagnosis(config, prepared, folder, run, results, translations)
     if config.start_from is not None:
-        first = ranks.share(_heads_of_start(config, start) if ranks.is_main else None)
-        if first is not None:
+        known_start = ranks.share(_results_of_start(config, start) if ranks.is_main else None)
+        if known_start is not None:
             models = [initial_model(config, prepared)]
+            first = AlignmentHeads.from_results(known_start)
             before = SharedSearcher(models, prepared.tokenizer, decoding, ranks, heads=first)
             results["before"], _ = _scores(before, config, prepared, folder, ranks, name="before")
         else:
@@ -129,8 +130,8 @@ def _diagnosis(
     return diagnosis(FinishedRun(folder, config, records, results, {}, texts, flat_until))
 
 
-def _heads_of_start(config: TrainConfig, start: str | None) -> AlignmentHeads | None:
-    """Returns the heads that align words in the model in `start_from`.
+def _results_of_start(config: TrainConfig, start: str | None) -> Mapping[str, Any] | None:
+    """Returns the results of the model in `start_from`, which know its heads that align words.
 
     None if it is not there any more, or does not have the weights with which the run has begun.
     """
@@ -138,7 +139,7 @@ def _heads_of_start(config: TrainConfig, start: str | None) -> AlignmentHeads | 
         folder = start_folder(config)
         if folder is None or weights_fingerprint(folder) != start:
             return None
-        return AlignmentHeads.from_results(read_results(folder)) or AlignmentHeads()
+        return read_results(folder)
     except UserError:
         return None
 
