@@ -30,8 +30,8 @@ from nmt.errors import UserError
 from nmt.options.arguments import Arguments, configs_folder, require_option, require_text
 from nmt.options.messages import did_you_mean, explained, first_line, missing_config
 from nmt.options.model_options import (
-    architecture_of_model,
     decoding_of_model,
+    options_of_start,
     settings_of_decoding,
     with_commit,
 )
@@ -150,8 +150,7 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
         files = {setting.key for setting in settings if setting.choice is not None}
         recipe = [] if quickstart and "recipe" not in given else _recipe(given, files)
         start = given.get("start_from")
-        wanted = [] if start is None or "model" in given else architecture_of_model(start, given)
-        return [*quickstart, *recipe, *wanted]
+        return [*quickstart, *recipe, *([] if start is None else options_of_start(start, given))]
     loose = next((key for key in given if key.startswith("data.")), None)
     if loose and "data" not in given:
         raise UserError(f"{loose}: no data are chosen. Add some, such as data=local or data=wmt14_de_en.")

@@ -1,4 +1,4 @@
-"""Options that a model sets: those of its decoding in translation, and its architecture in a warm start."""
+"""Options that a model sets: those of its decoding, and in a warm start its architecture, too."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ def decoding_of_model(model_dir: str) -> list[Setting]:
     path = _config_of(model_dir, "model_dir")
     if path is None:
         return _decoding_of_export(expanded(model_dir) / EXPORT_REPORT)
-    return settings_of_decoding(_section(DecodingConfig, path, "decoding"), f"{path}: ")
+    return _decoding_of_config(path)
 
 
-def architecture_of_model(start_from: str, given: Mapping[str, Any]) -> list[Setting]:
-    """Returns the options of the model in `start_from`, since a warm start needs the same; not its dropout.
+def options_of_start(start_from: str, given: Mapping[str, Any]) -> list[Setting]:
+    """Returns the options that a warm start takes from the model in `start_from`.
 
-    Those whose keys are in `given` are left out, since later settings would not win.
+    Its architecture, since the weights need the same, but not its dropout; none with `model=`. And its
+    decoding, which it was tested with, except where an experiment chooses one.
     """
     path = _config_of(_resolved("start_from", str(start_from)), "start_from")
     if path is None:  # a run that resumes without it has its options
@@ -59,6 +60,14 @@ def architecture_of_model(start_from: str, given: Mapping[str, Any]) -> list[Set
         path = expanded(run_dir) / CONFIG
         if not path.is_file():
             return []
+    settings = [] if "model" in given else _architecture(path, given)
+    if given.get("experiment") is None:
+        settings += _decoding_of_config(path)
+    return settings
+
+
+def _architecture(path: Path, given: Mapping[str, Any]) -> list[Setting]:
+    """Returns the options of a model, without those whose keys are in `given`: later ones would not win."""
     model = storage.to_plain(_section(ModelConfig, path, "model"))
     positions = model.pop("positions")
     if "model/positions" not in given:
@@ -85,6 +94,10 @@ def _config_of(model_dir: str, key: str) -> Path | None:
 def _section(schema: type[_C], path: Path, name: str) -> _C:
     text = decoded(read_checked(path, MOST_CHARACTERS), path)
     return storage.from_yaml(schema, text, str(path), name)
+
+
+def _decoding_of_config(path: Path) -> list[Setting]:
+    return settings_of_decoding(_section(DecodingConfig, path, "decoding"), f"{path}: ")
 
 
 def _decoding_of_export(report: Path) -> list[Setting]:

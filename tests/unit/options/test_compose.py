@@ -426,6 +426,20 @@ def test_given_options_of_the_model_win_over_those_of_the_start(start: Path) -> 
     assert (nine.positions.name, nine.positions.options["clip"], nine.norm) == ("relative", 9, Norm.pre)
 
 
+def test_a_warm_start_translates_as_its_model_was_tested(start: Path, tmp_path: Path) -> None:
+    changes = ("decoding.length_penalty=1.1", "decoding.beam_size=7", "decoding.retry_loops=auto")
+    there = composed(*LOCAL, *changes)
+    (start / "config.yaml").write_text(to_yaml(there))
+    assert composed(*LOCAL, f"start_from={start}").decoding == there.decoding
+    assert composed(*LOCAL, "model=tiny", f"start_from={start}").decoding == there.decoding
+    given = composed(*LOCAL, f"start_from={start}", "decoding.beam_size=2").decoding
+    assert given == replace(there.decoding, beam_size=2)
+    experiment = composed("experiment=multi30k", f"start_from={start}").decoding
+    assert experiment == composed("experiment=multi30k").decoding != there.decoding
+    gone = composed(*LOCAL, f"start_from={tmp_path / 'gone'}", f"run_dir={start}")
+    assert gone.decoding == there.decoding
+
+
 def test_without_a_model_in_it_the_options_are_the_defaults(tmp_path: Path) -> None:
     assert composed(*LOCAL, f"start_from={tmp_path}").model == composed(*LOCAL).model
 
