@@ -144,6 +144,12 @@ class Store:
             Side.concatenated([shard.target.take(local) for shard, local in places]).take(back),
         )
 
+    def first(self, count: int) -> Store:
+        """Copies the first `count` pairs; 0, or as many as there are: this store."""
+        if not count or count >= self.num_pairs:
+            return self
+        return Store([Shard(*self.take(np.arange(count)))])
+
     def sample(self, count: int, seed: int) -> tuple[Side, Side]:
         """Copies at most `count` pairs, chosen at random, in the order of the rows."""
         rows = Shuffle(self.num_pairs, seed).rows(0, min(count, self.num_pairs))

@@ -318,10 +318,10 @@ _UNITS = (
 )
 
 
-def _tokens(store: Store, count: int) -> float:
+def _tokens(store: Store, count: int) -> int:
     """Returns the target tokens of the first `count` pairs of a store, EOS counted; 0: of all."""
-    share = min(1.0, count / store.num_pairs) if count else 1.0
-    return share * (store.num_target_tokens + store.num_pairs)
+    first = store.first(count)
+    return first.num_target_tokens + first.num_pairs
 
 
 def _final_tokens(config: TrainConfig, prepared: Prepared, num_checkpoints: int) -> float:
@@ -333,7 +333,7 @@ def _final_tokens(config: TrainConfig, prepared: Prepared, num_checkpoints: int)
     num = max(1, min(num_checkpoints, options.averaging.count))
     row = [Saved(update, float(update)) for update in range(num)]
     count = len(candidates(row, options.averaging, ema=options.ema > 0.0))
-    judged = count * sum(_tokens(stores[name], 0) for name in criterion_sets(config))
+    judged: float = count * sum(_tokens(stores[name], 0) for name in criterion_sets(config))
     valid = sum(_tokens(store, 0) for store in stores.values())
     tunes = bool(measures(config))
     if options.criterion == "loss":

@@ -15,7 +15,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,7 +22,6 @@ from nmt.config import DecodingConfig, Precision, TrainConfig
 from nmt.data.batches.stream import validation_batches
 from nmt.data.corpora.held_out import HeldOut
 from nmt.data.preparation.prepare import Prepared
-from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.alignment import AlignmentHeads
 from nmt.decoding.facts import TextFacts
@@ -148,7 +146,7 @@ class Validator:
         self._model, self._config, self._tokenizer, self._ranks = model, config, prepared.tokenizer, ranks
         self._precision = Precision.fp32 if final else config.training.precision
         self._objective = build_objective(config.training)
-        count = (sentences if final else config.training.validate_sentences) or None
+        count = sentences if final else config.training.validate_sentences
         names = names or list(prepared.valid)
         self._sets = {name: _first(prepared.valid[name], count) for name in names}
         max_tokens = int(config.data.max_tokens)
@@ -156,7 +154,7 @@ class Validator:
             (name, batch)
             for name in names
             for batch in validation_batches(
-                _first_pairs(prepared.valid_stores[name], count), max_tokens, model.longest
+                prepared.valid_stores[name].first(count), max_tokens, model.longest
             )
         ]
         self._facts = TextFacts.of(config.data, {"data": prepared.report})
@@ -309,15 +307,10 @@ class Validator:
         return samples
 
 
-def _first(text: HeldOut, count: int | None) -> HeldOut:
-    """Returns the first sentences of a set, without its groups."""
-    return replace(text, sources=text.sources[:count], references=text.references[:count], groups=None)
-
-
-def _first_pairs(store: Store, count: int | None) -> Store:
-    if count is None or count >= store.num_pairs:
-        return store
-    return Store([Shard(*store.take(np.arange(count)))])
+def _first(text: HeldOut, count: int) -> HeldOut:
+    """Returns the first sentences of a set, without its groups; 0: all."""
+    end = count or None
+    return replace(text, sources=text.sources[:end], references=text.references[:end], groups=None)
 
 
 def translated_sets(

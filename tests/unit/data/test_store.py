@@ -51,6 +51,9 @@ def test_take_of_a_store_against_naive(parts: list[list[list[int]]], rows: list[
         [targets[row] for row in chosen],
     ]
     assert store.num_pairs == len(sources)
+    count = len(rows)
+    first = store.first(count)
+    assert [first.pair(row)[0].tolist() for row in range(first.num_pairs)] == sources[: count or None]
     assert [store.pair(row)[0].tolist() for row in range(len(sources))] == sources
     assert [store.pair(row)[1].tolist() for row in range(len(sources))] == targets
     assert store.num_source_tokens == store.num_target_tokens == sum(map(len, sources))

@@ -13,6 +13,7 @@ import pytest
 
 from nmt.config import DataConfig, TrainConfig, TrainingConfig
 from nmt.data.batches.stream import Cursor
+from nmt.data.store import Store
 from nmt.training.forecast import Forecast, in_words
 from nmt.training.state.progress import Progress
 
@@ -24,19 +25,23 @@ def forecast(
     *,
     max_tokens: int = 1000,
     parameters: int = 1_000_000,
-    valid: int = 100,
+    valid: int | list[int] = 100,
     decoding: dict[str, Any] | None = None,
     **training: Any,
 ) -> Forecast:
-    """A forecast for `pairs` of 9 pieces and EOS a side; valid and test have `valid` such pairs each."""
+    """A forecast for `pairs` of 9 pieces and EOS a side.
+
+    Valid and test have `valid` such pairs each, or pairs of these numbers of pieces.
+    """
+    sizes = [9] * valid if isinstance(valid, int) else valid
     store = SimpleNamespace(
         num_pairs=pairs, sizes=(pairs,), num_target_tokens=tokens - pairs, num_source_tokens=tokens - pairs
     )
-    held_out = SimpleNamespace(num_pairs=valid, num_target_tokens=9 * valid)
+    held_out = [[5] * size for size in sizes]
     prepared: Any = SimpleNamespace(
         train=store,
-        valid_stores={"": held_out},
-        test={"": SimpleNamespace(sources=["x"] * valid)},
+        valid_stores={"": Store.of(held_out, held_out)},
+        test={"": SimpleNamespace(sources=["x"] * len(sizes))},
     )
     data = DataConfig(name="x", source_lang="xx", target_lang="yy", max_tokens=max_tokens)
     config = TrainConfig(run_dir="x", data=data, training=TrainingConfig(**training))
@@ -201,6 +206,18 @@ def test_the_first_validation_corrects_the_time(said: pytest.LogCaptureFixture) 
     one.add_validation(8.0, progress)  # shorter translations
     assert len(said.messages) == 2
     assert one.seconds_left(progress) == 180 * 1.0 + 9 * 8.0 + 5.0
+
+
+def test_a_validation_of_long_sentences_is_no_reason_to_end_early() -> None:
+    """Both sets have 16,000 tokens, in 0.005 seconds each; only the first 200 sentences differ."""
+    ends = []
+    for sizes, seconds in (([39] * 200 + [9] * 800, 40.0), ([15] * 1000, 16.0)):
+        progress, options = Progress(), {"validate_every": 10_000, "report": False, "budget": "30m"}
+        one = forecast(10_000, 100_000, progress, valid=sizes, validate_sentences=200, **options)
+        start(one, progress, 10, 2.0)
+        one.add_validation(seconds, progress)
+        ends.append(one.ends(progress)["budget"])
+    assert ends[1] - ends[0] == pytest.approx((40 - 16) / 2, abs=1)  # the last validation
 
 
 def test_a_resume_knows_the_time_of_validations(said: pytest.LogCaptureFixture) -> None:
