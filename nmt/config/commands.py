@@ -128,8 +128,9 @@ class TrainConfig(Section, refused=disabled.REFUSED_IN_TRAINING, unused=disabled
     distillation: DistillationConfig = field(default_factory=DistillationConfig)
     recipe: Recipe = Recipe.none
     """`auto`: choose model, batch, optimizer, schedule and end of the training for the corpus and the
-    machine; options that are given stay. See docs/training.md. It is the default without `experiment`,
-    `model` and `start_from`. `none`: the defaults of this list."""
+    machine; options that are given stay. See docs/training.md. It is the default without `experiment` and
+    `model`; with `start_from`, whose model it keeps, if there is a budget. `none`: the defaults of this
+    list."""
     recipe_keeps: list[str] = field(default_factory=list)
     """Options that `recipe=auto` leaves as they are. Those of the command line are added."""
     plugins: list[str] = field(default_factory=list)

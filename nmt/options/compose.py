@@ -162,21 +162,28 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
 
 
 def _recipe(given: Mapping[str, Any], files: Collection[str]) -> list[Setting]:
-    """Returns the settings of `recipe=auto`, which is the default without experiment, model and start.
+    """Returns the settings of `recipe=auto`, or none.
+
+    It is the default without experiment and model; with `start_from`, only if there is a budget: many give
+    such a training a learning rate and updates of their own.
 
     `given` are the options that are given, and `files` the keys of those that choose a file.
     """
-    named = [key for key in ("experiment", "start_from") if given.get(key) is not None]
-    is_default = not named and "model" not in files and "model.architecture" not in given
+    keys = [inner for key, value in given.items() for inner in _inner(key, value)]
+    has_experiment, starts = (given.get(key) is not None for key in ("experiment", "start_from"))
+    is_default = not has_experiment and "model" not in files and "model.architecture" not in given
+    if starts and "training.budget" not in keys:
+        is_default = False
     if given.get("recipe", "auto" if is_default else "none") != "auto":
         return []
-    if named:
+    if has_experiment:
         raise UserError(
-            f"recipe=auto: {named[0]}= chooses the options of the training itself. Remove one of the two."
+            "recipe=auto: experiment= chooses the options of the training itself. Remove one of the two."
         )
-    keys = [inner for key, value in given.items() for inner in _inner(key, value)]
     keys = [key for key in keys if key not in files or key == "model"]
     keeps = [key for key in keys if key == "recipe" or any(_overlap(key, other) for other in RECIPE_KEYS)]
+    if starts:  # the weights need the model that they were trained in, with any dropout
+        keeps += [key for key in RECIPE_KEYS if key.startswith("model.") and key != "model.dropout"]
     kept = [*keeps, *given.get("recipe_keeps", [])]
     return [Setting("recipe", "auto", "auto"), Setting("recipe_keeps", f"[{','.join(kept)}]", kept)]
 

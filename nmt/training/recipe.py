@@ -69,6 +69,9 @@ _MOST_REVERSED = 5000
 """Pairs up to which half of them are reversed. With 10,000 pairs of Tatoeba, that cost two BLEU."""
 _REVERSED = 0.5
 _SMOOTHING = 0.3
+_OF_PEAK = 0.5
+"""The part of a size's highest learning rate for a model in `start_from`. Text unlike that of the model gains
+with more, text like it with less (docs/fine_tuning.md)."""
 
 
 @dataclass(frozen=True)
@@ -225,27 +228,8 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
     epochs = updates * size.tokens / facts.tokens
     dropout = next(value for highest, value in _DROPOUTS if epochs < highest)
     final = _FINAL_DROPOUT if "model.dropout" in _open(config) and dropout > _FINAL_DROPOUT else None
-    ending: dict[str, Any]
-    if facts.seconds is None:
-        every = max(200, min(2000, facts.tokens // size.tokens))
-        ending = {
-            "training.max_updates": min(most, config.training.max_updates),
-            "training.validate_every": every,
-            "training.validate_sentences": 0,
-            "training.patience": 6,
-            "training.averaging.count": 3,
-        }
-    else:
-        every = max(50, min(2000, updates // 12))
-        ending = {
-            "training.max_updates": most,
-            "training.validate_every": max(every, _VALIDATION // (2 if rdrop else 1)),
-            "training.validate_sentences": _VALIDATED,
-            "training.patience": 0,
-            "training.averaging.count": 1,
-        }
     is_small = facts.pairs <= _SMALL
-    reverses = facts.pairs <= _MOST_REVERSED and facts.joint and "data.reversed" in _open(config)
+    can_reverse = facts.joint and config.start_from is None and "data.reversed" in _open(config)
     smooths = is_small and config.training.objective.name == "label_smoothing"
     choices = {
         **size.options,
@@ -254,23 +238,50 @@ def chosen(facts: Facts, config: TrainConfig) -> tuple[dict[str, Any], list[str]
         "model.dropout": dropout,
         "data.max_tokens": max(256, size.tokens // config.training.micro_batches),
         **_augmentation(config, facts.pairs),
-        "data.reversed": _REVERSED if reverses else 0.0,
+        "data.reversed": _REVERSED if can_reverse and facts.pairs <= _MOST_REVERSED else 0.0,
         "training.label_smoothing": _SMOOTHING if smooths else config.training.label_smoothing,
         "training.optimizer.name": "muon",
         "training.schedule.name": "wsd",
-        "training.schedule.peak": size.peak,
+        "training.schedule.peak": size.peak * (1 if config.start_from is None else _OF_PEAK),
         "training.schedule.warmup_updates": max(20, min(500, updates // 20)),
         "training.final_dropout": final,
         "training.rdrop": rdrop,
         "training.clip_norm": 1.0,
-        "training.checkpoint_every": every,
-        **ending,
+        **_ending(facts, config, size, updates, most, rdrop),
         "training.tune_length_penalty": "decoding.length_penalty" in _open(config),
         "decoding.beam_size": 5,
         "decoding.length_penalty": _LENGTH_PENALTY,
         "decoding.retry_loops": "auto",
     }
     return choices, _reasons(facts, config, _with_open(config, choices), epochs, is_limited)
+
+
+def _ending(
+    facts: Facts, config: TrainConfig, size: Size, updates: int, most: int, rdrop: float
+) -> dict[str, Any]:
+    """Returns the choices of the end, of validations and of checkpoints.
+
+    `updates` are those that are expected, and `most` those of the most epochs.
+    """
+    if facts.seconds is None:
+        every = max(200, min(2000, facts.tokens // size.tokens))
+        return {
+            "training.max_updates": min(most, config.training.max_updates),
+            "training.validate_every": every,
+            "training.checkpoint_every": every,
+            "training.validate_sentences": 0,
+            "training.patience": 6,
+            "training.averaging.count": 3,
+        }
+    every = max(50, min(2000, updates // 12))
+    return {
+        "training.max_updates": most,
+        "training.validate_every": max(every, _VALIDATION // (2 if rdrop else 1)),
+        "training.checkpoint_every": every,
+        "training.validate_sentences": _VALIDATED,
+        "training.patience": 0,
+        "training.averaging.count": 1,
+    }
 
 
 def _given_limit(facts: Facts, config: TrainConfig, size: Size) -> float:
@@ -289,8 +300,11 @@ def _reasons(
     `is_limited`: a number of updates or epochs ends the training, not the time.
     """
     model, training = plan.model, plan.training
-    is_open = "model.d_model" in _open(given)
-    why = "the largest model for which corpus and time suffice" if is_open else "the given width"
+    why = "the given width"
+    if given.start_from is not None:
+        why = "those of start_from"
+    elif "model.d_model" in _open(given):
+        why = "the largest model for which corpus and time suffice"
     regularisers = f"dropout {model.dropout:g}"
     if training.final_dropout is not None:
         regularisers += f" ({training.final_dropout:g} at the end)"

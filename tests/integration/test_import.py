@@ -34,9 +34,14 @@ def test_an_imported_model_translates_and_is_trained_further(toy: Toy, tmp_path:
     nothing = toy.refused("nmt-import", "model=nothing", f"output={tmp_path / 'x'}")
     assert nothing.startswith("model=nothing: there is no such folder")
 
-    # A run that starts from it takes its options.
-    options = [one for one in toy.small() if not one.startswith("model.")]
-    toy.done("nmt-train", *options, f"start_from={output}", f"run_dir={tmp_path / 'run'}")
+    # A run that starts from it takes its options of the model, and with a budget the others of the recipe.
+    options = [one for one in toy.small() if not one.startswith(("model.", "recipe="))]
+    start = (f"start_from={output}", "training.budget=1d")
+    toy.done("nmt-train", *options, *start, f"run_dir={tmp_path / 'run'}")
+    chosen = (tmp_path / "run/config.yaml").read_text()
+    assert "recipe: auto" in chosen
+    assert "norm: post" in chosen
+    assert "name: muon" in chosen
     tuned = toy.done("nmt-translate", f"model_dir={tmp_path / 'run'}", text="ba be\n")
     assert len(tuned.stdout.decode().split("\n")) == 2
 

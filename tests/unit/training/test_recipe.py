@@ -273,10 +273,26 @@ def test_it_is_the_default_without_experiment_and_model(words: list[str], recipe
     assert quickstart.recipe is Recipe.none
 
 
-@pytest.mark.parametrize("word", ["experiment=multi30k", "start_from=runs/a"])
-def test_an_experiment_has_no_recipe(word: str) -> None:
-    with pytest.raises(ValueError, match=rf"^recipe=auto: {word.split('=')[0]}= chooses the options"):
-        options("recipe=auto", word)
+def test_an_experiment_has_no_recipe() -> None:
+    with pytest.raises(ValueError, match="^recipe=auto: experiment= chooses the options"):
+        options("recipe=auto", "experiment=multi30k")
+
+
+def test_a_warm_start_has_its_model_and_half_of_the_rate(tmp_path: Path) -> None:
+    start = options("recipe=auto", "model=small", "model.norm=post", "model.tie=target")
+    (tmp_path / "config.yaml").write_text(to_yaml(start), "utf-8")
+    (tmp_path / "model.safetensors").touch()
+    config = options(f"start_from={tmp_path}", "training.budget=30m")
+    open_keys = {key for key in RECIPE_KEYS if chooses(config, key)}
+    assert {key for key in open_keys if key.startswith("model.")} == {"model.dropout"}
+    assert replace(config.model, dropout=0) == replace(start.model, dropout=0)
+    choices, reasons = chosen(facts(2_000), config)
+    assert (choices["training.schedule.peak"], choices["data.reversed"]) == (1e-3, 0)
+    assert choices["data.max_tokens"] == 4096
+    assert reasons[1] == "6 + 6 layers of width 512: those of start_from"
+    assert options(f"start_from={tmp_path}").recipe is Recipe.none
+    assert options(f"start_from={tmp_path}", "training.budget=30m", "model=small").recipe is Recipe.none
+    assert options(f"start_from={tmp_path}", "recipe=auto").recipe is Recipe.auto
 
 
 def test_a_resumed_run_keeps_its_choices(tmp_path: Path) -> None:
