@@ -32,8 +32,10 @@ _USED = 0.98  # the part of a budget that is planned
 _COPIED = 1e9  # bytes a second, in which training waits for the copy of a checkpoint
 
 # The time of a target token in validation, relative to one in an update: for the loss, and for each
-# hypothesis of a beam. Measured on a CPU with models of 1.6 to 45 million weights: 1.5 to 3.2 with beam 4.
-_LOSS, _SEARCH = 0.4, 0.5
+# hypothesis of a beam. Measured on CPUs: with beam 4 and models of 1.6 to 45 million weights 1.5 to 3.2; with
+# beam 5, width 128 and a faster training, 8 for captions and up to 20 for long lines and weak models. If the
+# guess is too low, a budget leaves no time for the fall of the learning rate.
+_LOSS, _SEARCH = 0.4, 1.5
 
 
 class Forecast:
