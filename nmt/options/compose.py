@@ -169,10 +169,10 @@ def _recipe(given: Mapping[str, Any], files: Collection[str]) -> list[Setting]:
 
     `given` are the options that are given, and `files` the keys of those that choose a file.
     """
-    keys = [inner for key, value in given.items() for inner in _inner(key, value)]
+    values = dict(pair for key, value in given.items() for pair in _inner(key, value))
     has_experiment, starts = (given.get(key) is not None for key in ("experiment", "start_from"))
     is_default = not has_experiment and "model" not in files and "model.architecture" not in given
-    if starts and "training.budget" not in keys:
+    if starts and values.get("training.budget") is None:
         is_default = False
     if given.get("recipe", "auto" if is_default else "none") != "auto":
         return []
@@ -180,7 +180,7 @@ def _recipe(given: Mapping[str, Any], files: Collection[str]) -> list[Setting]:
         raise UserError(
             "recipe=auto: experiment= chooses the options of the training itself. Remove one of the two."
         )
-    keys = [key for key in keys if key not in files or key == "model"]
+    keys = [key for key in values if key not in files or key == "model"]
     keeps = [key for key in keys if key == "recipe" or any(_overlap(key, other) for other in RECIPE_KEYS)]
     if starts:  # the weights need the model that they were trained in, with any dropout
         keeps += [key for key in RECIPE_KEYS if key.startswith("model.") and key != "model.dropout"]
@@ -188,13 +188,13 @@ def _recipe(given: Mapping[str, Any], files: Collection[str]) -> list[Setting]:
     return [Setting("recipe", "auto", "auto"), Setting("recipe_keeps", f"[{','.join(kept)}]", kept)]
 
 
-def _inner(key: str, value: Any) -> Iterator[str]:
-    """Yields the names of the options that a setting gives, which may be a section."""
+def _inner(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the names and values of the options that a setting gives, which may be a section."""
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
             yield from _inner(f"{key}.{name}", item)
     else:
-        yield key
+        yield key, value
 
 
 def _overlap(key: str, other: str) -> bool:

@@ -291,6 +291,8 @@ def test_a_warm_start_has_its_model_and_half_of_the_rate(tmp_path: Path) -> None
     assert choices["data.max_tokens"] == 4096
     assert reasons[1] == "6 + 6 layers of width 512: those of start_from"
     assert options(f"start_from={tmp_path}").recipe is Recipe.none
+    assert options(f"start_from={tmp_path}", "training.budget=null").recipe is Recipe.none
+    assert options(f"start_from={tmp_path}", "training={budget: 5m}").recipe is Recipe.auto
     assert options(f"start_from={tmp_path}", "training.budget=30m", "model=small").recipe is Recipe.none
     assert options(f"start_from={tmp_path}", "recipe=auto").recipe is Recipe.auto
 
